@@ -1,0 +1,135 @@
+# `make help` lists what there is. Needs Go, and for the targets that start real
+# brokers a JDK (17 or later) and Maven, which downloads Kafka once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BUILD   := build
+BIN     := $(BUILD)/bin
+TOOLS   := $(BUILD)/tools
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+
+GO      ?= go
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+# The tools are compiled once from the Go module proxy and kept by version, so that
+# everybody and CI judge the code with the same ones.
+GOLANGCI_LINT_VERSION := v2.15.0
+GOFUMPT_VERSION       := v0.12.0
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
+
+# Limits of one `go test` process. REAL_TIMEOUT is for one package's real-broker tests.
+SHORT_TIMEOUT ?= 3m
+REAL_TIMEOUT  ?= 20m
+FUZZ_TIME     ?= 20s
+# The packages whose real-broker tests are too long for every run; they have targets of their own.
+LONG_PACKAGES := /test/(demo|bench|chaos)$$
+
+##@ Everyday
+
+.PHONY: help
+help: ## Show this text
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z][a-z-]*:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+
+.PHONY: build
+build: ## Build the static binaries into build/bin
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+
+.PHONY: demo
+demo: build ## Mirror a live cluster onto another one, stop it, compare: prints DEMO OK
+	$(GO) build -trimpath -o $(BIN)/demo ./test/demo
+	$(BIN)/demo
+
+##@ Tests
+
+.PHONY: test
+test: ## All that CI runs: format, vet, lint, short tests with -race, real-broker tests
+	@$(MAKE) --no-print-directory check-format vet
+	@$(MAKE) --no-print-directory test-race
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test-real
+
+.PHONY: test-short
+test-short: ## Tests that need no Java; under a minute
+	$(GO) test -short -timeout $(SHORT_TIMEOUT) ./...
+
+.PHONY: test-race
+test-race: ## The same with the race detector
+	$(GO) test -short -race -timeout $(SHORT_TIMEOUT) ./...
+
+# One package at a time: each starts clusters, and two cores serve one well.
+.PHONY: test-real
+test-real: build ## Every test, on real brokers (JDK and Maven)
+	$(GO) test -count=1 -p 1 -timeout $(REAL_TIMEOUT) $$($(GO) list ./... | grep -Ev '$(LONG_PACKAGES)')
+
+.PHONY: fuzz
+fuzz: ## Every fuzz target, FUZZ_TIME each (20s)
+	FUZZ_TIME=$(FUZZ_TIME) ./scripts/fuzz.sh
+
+.PHONY: cover
+cover: ## Coverage of the short tests: build/cover.html
+	@mkdir -p $(BUILD)
+	$(GO) test -short -timeout $(SHORT_TIMEOUT) -coverpkg=./... -coverprofile=$(BUILD)/cover.out ./...
+	$(GO) tool cover -html=$(BUILD)/cover.out -o $(BUILD)/cover.html
+	@$(GO) tool cover -func=$(BUILD)/cover.out | tail -n 1
+
+##@ Code
+
+.PHONY: fmt
+fmt: $(GOFUMPT) ## Format the code with gofumpt
+	$(GOFUMPT) -w .
+
+.PHONY: check-format
+check-format: $(GOFUMPT) ## Fail if a file is not formatted
+	@out=$$($(GOFUMPT) -l .); if [ -n "$$out" ]; then \
+	  echo "not formatted with gofumpt (run make fmt):"; echo "$$out"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## golangci-lint with .golangci.yml
+	$(GOLANGCI_LINT) run ./...
+
+.PHONY: generate
+generate: ## Generate code from the message specs
+	$(GO) generate ./...
+
+##@ Benchmarks
+
+.PHONY: bench
+bench: bench-throughput ## All benchmarks
+
+.PHONY: bench-throughput
+bench-throughput: build ## This system, MirrorMaker 2 and native replication: build/bench/throughput.json
+	@mkdir -p $(BUILD)/bench
+	$(GO) build -trimpath -o $(BIN)/bench ./test/bench
+	$(BIN)/bench throughput -out $(BUILD)/bench/throughput.json
+
+##@ Housekeeping
+
+.PHONY: tools
+tools: $(GOLANGCI_LINT) $(GOFUMPT) ## Compile the pinned linters into build/tools
+
+.PHONY: clean
+clean: ## Remove what was built, but not the tools
+	rm -rf $(BIN) $(BUILD)/bench $(BUILD)/cover.*
+
+# `go install` names the binary after the package, hence the temporary GOBIN and the move.
+$(GOLANGCI_LINT):
+	@mkdir -p $(TOOLS); echo "compiling golangci-lint $(GOLANGCI_LINT_VERSION), once"
+	@GOBIN=$$PWD/$(TOOLS)/.new $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	@mv $(TOOLS)/.new/golangci-lint $@
+
+$(GOFUMPT):
+	@mkdir -p $(TOOLS); echo "compiling gofumpt $(GOFUMPT_VERSION), once"
+	@GOBIN=$$PWD/$(TOOLS)/.new $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
+	@mv $(TOOLS)/.new/gofumpt $@

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs every fuzz target of the module for FUZZ_TIME each; `go test -fuzz` takes one
+# target of one package at a time.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+time=${FUZZ_TIME:-20s}
+count=0
+for dir in $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do
+  for target in $(grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$dir"/*_test.go | awk '{print $2}'); do
+    echo "== ${dir#"$PWD"/} $target ($time)"
+    go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$dir"
+    count=$((count + 1))
+  done
+done
+echo "$count fuzz targets"
