@@ -1,0 +1,157 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Mirror is the configuration of one mirror (the link to one source cluster).
+type Mirror struct {
+	Bootstrap             []string
+	RequestTimeout        time.Duration
+	FetchWaitMax          time.Duration
+	FetchBackoff          time.Duration
+	FetchMinBytes         int32
+	FetchMaxBytes         int32
+	FetchResponseMaxBytes int32
+	TopicsInclude         Pattern
+	TopicsExclude         Pattern
+	GroupsInclude         Pattern
+	GroupsExclude         Pattern
+	ACLsInclude           []string
+	PropertiesExclude     []string
+	// Security holds the client keys, secrets still as written (not expanded).
+	Security Properties
+}
+
+type mirrorKey struct {
+	Key
+	set func(*Mirror, string) error
+}
+
+// defaultPropertiesExclude are topic configs that are never copied from the source:
+// they name brokers, or say what a cluster tolerates rather than what a topic holds.
+const defaultPropertiesExclude = "leader.replication.throttled.replicas,follower.replication.throttled.replicas," +
+	"message.timestamp.difference.max.ms,log.message.timestamp.before.max.ms,log.message.timestamp.after.max.ms," +
+	"message.timestamp.before.max.ms,message.timestamp.after.max.ms," +
+	"message.timestamp.type,unclean.leader.election.enable,min.insync.replicas," +
+	"mirror.name,mirror.replication.throttled.replicas,mirror.support.unclean.leader.election"
+
+func mirrorKeys() []mirrorKey {
+	k := func(name, def, doc string, set func(*Mirror, string) error) mirrorKey {
+		return mirrorKey{Key: Key{Name: name, Default: def, Doc: doc}, set: set}
+	}
+	millis := func(lo int64, f func(*Mirror) *time.Duration) func(*Mirror, string) error {
+		return func(m *Mirror, v string) error {
+			d, err := parseMillis(v, lo, math.MaxInt32)
+			if err == nil {
+				*f(m) = d
+			}
+			return err
+		}
+	}
+	number := func(lo int64, f func(*Mirror) *int32) func(*Mirror, string) error {
+		return func(m *Mirror, v string) error {
+			n, err := parseInt(v, lo, math.MaxInt32)
+			if err == nil {
+				*f(m) = int32(n)
+			}
+			return err
+		}
+	}
+	pattern := func(f func(*Mirror) *Pattern) func(*Mirror, string) error {
+		return func(m *Mirror, v string) error {
+			p, err := ParsePattern(v)
+			if err == nil {
+				*f(m) = p
+			}
+			return err
+		}
+	}
+	return []mirrorKey{
+		k("bootstrap.servers", "", "addresses of the source cluster (required)", func(m *Mirror, v string) error {
+			a, err := parseAddresses(v)
+			m.Bootstrap = a
+			return err
+		}),
+		k("request.timeout.ms", "30000", "how long a request to the source may take", millis(100, func(m *Mirror) *time.Duration { return &m.RequestTimeout })),
+		k("mirror.fetch.wait.max.ms", "1000", "how long a source broker may hold a fetch without data", millis(0, func(m *Mirror) *time.Duration { return &m.FetchWaitMax })),
+		k("mirror.fetch.backoff.ms", "1000", "wait after a failed fetch", millis(0, func(m *Mirror) *time.Duration { return &m.FetchBackoff })),
+		k("mirror.fetch.min.bytes", "1", "bytes a source broker waits for", number(0, func(m *Mirror) *int32 { return &m.FetchMinBytes })),
+		k("mirror.fetch.max.bytes", "1048576", "most bytes of one partition in one fetch", number(1, func(m *Mirror) *int32 { return &m.FetchMaxBytes })),
+		k("mirror.fetch.response.max.bytes", "10485760", "most bytes in one fetch", number(1, func(m *Mirror) *int32 { return &m.FetchResponseMaxBytes })),
+		k("mirror.topics.include", "", "regular expressions of topics to mirror", pattern(func(m *Mirror) *Pattern { return &m.TopicsInclude })),
+		k("mirror.topics.exclude", "__.*", "regular expressions of topics not to mirror; wins over include", pattern(func(m *Mirror) *Pattern { return &m.TopicsExclude })),
+		k("mirror.groups.include", ".*", "regular expressions of groups whose offsets are copied", pattern(func(m *Mirror) *Pattern { return &m.GroupsInclude })),
+		k("mirror.groups.exclude", "", "regular expressions of groups whose offsets are not copied", pattern(func(m *Mirror) *Pattern { return &m.GroupsExclude })),
+		k("mirror.acls.include", "", "rules of ACLs to copy; none unless set", func(m *Mirror, v string) error { m.ACLsInclude = SplitList(v); return nil }),
+		k("mirror.topic.properties.exclude", defaultPropertiesExclude, "topic configs not to copy", func(m *Mirror, v string) error { m.PropertiesExclude = SplitList(v); return nil }),
+	}
+}
+
+// MirrorKeys lists every key of a mirror: its own and the client security keys.
+func MirrorKeys() []Key {
+	var out []Key
+	for _, k := range mirrorKeys() {
+		out = append(out, k.Key)
+	}
+	return append(out, securityKeys()...)
+}
+
+// ParseMirror checks a mirror's keys and fills in defaults. Secrets are left as they
+// are written; Options expands them.
+func ParseMirror(p Properties) (*Mirror, error) {
+	m := &Mirror{Security: Properties{}}
+	var errs []error
+	known := map[string]bool{}
+	var names []string
+	for _, k := range mirrorKeys() {
+		known[k.Name] = true
+		names = append(names, k.Name)
+		v, given := p[k.Name]
+		if !given {
+			v = k.Default
+		}
+		if err := k.set(m, v); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
+		}
+	}
+	security := map[string]bool{}
+	for _, k := range securityKeys() {
+		security[k.Name] = true
+		names = append(names, k.Name)
+	}
+	for _, key := range p.Keys() {
+		switch {
+		case known[key]:
+		case security[key]:
+			m.Security[key] = p[key]
+		default:
+			errs = append(errs, unknownKey(key, names))
+		}
+	}
+	if len(m.Bootstrap) == 0 && len(errs) == 0 {
+		errs = append(errs, errors.New("bootstrap.servers is required"))
+	}
+	if m.FetchResponseMaxBytes < m.FetchMaxBytes {
+		errs = append(errs, errors.New("mirror.fetch.response.max.bytes is below mirror.fetch.max.bytes"))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return m, nil
+}
+
+// CopiesTopicConfig tells whether a source topic's config key is copied. Tiered
+// storage keys never are: a virtual leader copies nothing to remote storage, so the
+// local log would be held until the source's retention passes it.
+func (m *Mirror) CopiesTopicConfig(key string) bool {
+	if strings.HasPrefix(key, "remote.") || strings.HasPrefix(key, "local.retention.") {
+		return false
+	}
+	return !slices.Contains(m.PropertiesExclude, key)
+}

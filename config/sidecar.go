@@ -1,0 +1,326 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+)
+
+// Listener is one address of the proxy: an optional Kafka listener name and where it
+// is.
+type Listener struct {
+	Name string
+	Host string
+	Port uint16
+}
+
+// Sidecar is the configuration of one sidecar process.
+type Sidecar struct {
+	HomeBroker                 []string // bootstrap of the broker beside this sidecar, not through the proxy
+	Controllers                []string // bootstrap of the controller quorum
+	Listeners                  []Listener
+	AdvertisedListeners        []Listener
+	VirtualListeners           []Listener // where the virtual broker listens
+	VirtualAdvertisedListeners []Listener // what is registered for it; VirtualListeners if empty
+	NodeHostMapping            map[int32]string
+	HTTPListen                 string
+	StateEncryptionKeyFile     string
+	LogLevel                   slog.Level
+	ReadOnlyTopicError         bool // answer produce with READ_ONLY_TOPIC instead of POLICY_VIOLATION
+	AllowUncordoned            bool
+	AllowHostRulesIgnored      bool
+
+	StatePartitions        int32
+	StateReplicationFactor int16
+	RefreshInterval        time.Duration
+	ReplicaFetchers        int
+	RetryInitialBackoff    time.Duration
+	RetryMaxBackoff        time.Duration
+	RetryMaxAttempts       int   // 0 = retries off
+	ThrottledRate          int64 // bytes per second
+	VirtualOffset          ids.Virtual
+	VirtualReplicas        int
+	BufferMemory           int64
+	StopReplicaWait        time.Duration
+	StopPIDReset           bool
+	ReplicaPrincipals      []string
+	Providers              Providers
+
+	// Security holds the client keys for the home broker, ControllerSecurity those
+	// for the controllers (keys with the prefix "controller.", on top of Security).
+	Security           Properties
+	ControllerSecurity Properties
+}
+
+// Key describes one key, for flags and documentation.
+type Key struct {
+	Name    string
+	Default string
+	Doc     string
+	secret  bool
+}
+
+// Flag is the key's name as a command line flag.
+func (k Key) Flag() string { return strings.ReplaceAll(k.Name, ".", "-") }
+
+type sidecarKey struct {
+	Key
+	set func(*Sidecar, string) error
+}
+
+func intKey[T int | int16 | int32 | int64](lo, hi int64, field func(*Sidecar) *T) func(*Sidecar, string) error {
+	return func(s *Sidecar, v string) error {
+		n, err := parseInt(v, lo, hi)
+		if err == nil {
+			*field(s) = T(n)
+		}
+		return err
+	}
+}
+
+func millisKey(lo int64, field func(*Sidecar) *time.Duration) func(*Sidecar, string) error {
+	return func(s *Sidecar, v string) error {
+		d, err := parseMillis(v, lo, math.MaxInt32)
+		if err == nil {
+			*field(s) = d
+		}
+		return err
+	}
+}
+
+func boolKey(field func(*Sidecar) *bool) func(*Sidecar, string) error {
+	return func(s *Sidecar, v string) error {
+		b, err := parseBool(v)
+		if err == nil {
+			*field(s) = b
+		}
+		return err
+	}
+}
+
+func listKey(field func(*Sidecar) *[]string) func(*Sidecar, string) error {
+	return func(s *Sidecar, v string) error {
+		*field(s) = SplitList(v)
+		return nil
+	}
+}
+
+func addressesKey(field func(*Sidecar) *[]string) func(*Sidecar, string) error {
+	return func(s *Sidecar, v string) error {
+		a, err := parseAddresses(v)
+		if err == nil {
+			*field(s) = a
+		}
+		return err
+	}
+}
+
+func listenersKey(field func(*Sidecar) *[]Listener) func(*Sidecar, string) error {
+	return func(s *Sidecar, v string) error {
+		l, err := parseListeners(v)
+		if err == nil {
+			*field(s) = l
+		}
+		return err
+	}
+}
+
+// sidecarKeys is the table of the sidecar's own keys. It is built at each call, so
+// that nothing can change it for everybody.
+func sidecarKeys() []sidecarKey {
+	k := func(name, def, doc string, set func(*Sidecar, string) error) sidecarKey {
+		return sidecarKey{Key: Key{Name: name, Default: def, Doc: doc}, set: set}
+	}
+	return []sidecarKey{
+		k("home.broker.bootstrap", "", "address of the broker beside this sidecar, not through a proxy (required)", addressesKey(func(s *Sidecar) *[]string { return &s.HomeBroker })),
+		k("controller.quorum.bootstrap.servers", "", "addresses of the destination's controllers (required)", addressesKey(func(s *Sidecar) *[]string { return &s.Controllers })),
+		k("listeners", "", "where the proxy listens for clients, [NAME://]host:port, comma separated", listenersKey(func(s *Sidecar) *[]Listener { return &s.Listeners })),
+		k("advertised.listeners", "", "what clients are told about this sidecar's listeners; empty if the brokers advertise the proxy", listenersKey(func(s *Sidecar) *[]Listener { return &s.AdvertisedListeners })),
+		k("virtual.listeners", "", "where the virtual broker listens for the other brokers, host:port (required)", listenersKey(func(s *Sidecar) *[]Listener { return &s.VirtualListeners })),
+		k("virtual.advertised.listeners", "", "what is registered for the virtual broker, if other brokers reach it elsewhere than virtual.listeners", listenersKey(func(s *Sidecar) *[]Listener { return &s.VirtualAdvertisedListeners })),
+		k("node.host.mapping", "", "proxy address of each broker, 1=host:port,2=host:port; set, addresses in answers are rewritten", func(s *Sidecar, v string) error {
+			m, err := parseMapping(v)
+			if err == nil {
+				s.NodeHostMapping = m
+			}
+			return err
+		}),
+		k("http.listen", "127.0.0.1:9644", "address for health, metrics and the console; empty switches it off", func(s *Sidecar, v string) error {
+			if v != "" {
+				if _, _, err := splitHostPort(v); err != nil {
+					return err
+				}
+			}
+			s.HTTPListen = v
+			return nil
+		}),
+		k("state.encryption.key.file", "", "file with the key that encrypts secrets in the state topic", func(s *Sidecar, v string) error { s.StateEncryptionKeyFile = v; return nil }),
+		k("log.level", "info", "debug, info, warn or error", func(s *Sidecar, v string) error {
+			if err := s.LogLevel.UnmarshalText([]byte(v)); err != nil {
+				return fmt.Errorf("%q is none of debug, info, warn, error", v)
+			}
+			return nil
+		}),
+		k("read.only.error", "policy-violation", "error of a produce to a mirror topic: policy-violation or read-only-topic", func(s *Sidecar, v string) error {
+			switch v {
+			case "policy-violation", "read-only-topic":
+				s.ReadOnlyTopicError = v == "read-only-topic"
+				return nil
+			}
+			return fmt.Errorf("%q is neither policy-violation nor read-only-topic", v)
+		}),
+		k("allow.uncordoned", "false", "work with a metadata.version that cannot cordon virtual brokers", boolKey(func(s *Sidecar) *bool { return &s.AllowUncordoned })),
+		k("allow.host.rules.ignored", "false", "be ready although ACLs or quotas by client address exist", boolKey(func(s *Sidecar) *bool { return &s.AllowHostRulesIgnored })),
+
+		k("mirror.topic.num.partitions", "50", "partitions of the state topic; fixed once it exists", intKey(1, 10000, func(s *Sidecar) *int32 { return &s.StatePartitions })),
+		k("mirror.state.topic.replication.factor", "3", "replication factor of the state topic, capped at the number of brokers", intKey(1, 1000, func(s *Sidecar) *int16 { return &s.StateReplicationFactor })),
+		k("mirror.metadata.refresh.interval.ms", "30000", "how often desired and actual state are compared", millisKey(100, func(s *Sidecar) *time.Duration { return &s.RefreshInterval })),
+		k("mirror.num.replica.fetchers", "1", "fetchers per source broker and mirror", intKey(1, 64, func(s *Sidecar) *int { return &s.ReplicaFetchers })),
+		k("mirror.failed.retry.initial.backoff.ms", "1000", "first wait before a failed partition is tried again", millisKey(1, func(s *Sidecar) *time.Duration { return &s.RetryInitialBackoff })),
+		k("mirror.failed.retry.max.backoff.ms", "300000", "longest wait before a failed partition is tried again", millisKey(1, func(s *Sidecar) *time.Duration { return &s.RetryMaxBackoff })),
+		k("mirror.failed.retry.max.attempts", "20", "how often a failed partition is tried again; 0 = never", intKey(0, 32767, func(s *Sidecar) *int { return &s.RetryMaxAttempts })),
+		k("mirror.replication.throttled.rate", strconv.FormatInt(math.MaxInt64, 10), "bytes per second read from sources by this sidecar", intKey(1, math.MaxInt64, func(s *Sidecar) *int64 { return &s.ThrottledRate })),
+		k("mirror.virtual.broker.id.offset", "10000", "virtual broker id = broker id + this", intKey(1, math.MaxInt32/2, func(s *Sidecar) *int32 { return (*int32)(&s.VirtualOffset) })),
+		k("mirror.virtual.replicas", "2", "virtual replicas of a mirror partition, capped by the number of live sidecars", intKey(1, 16, func(s *Sidecar) *int { return &s.VirtualReplicas })),
+		k("mirror.buffer.memory.bytes", strconv.Itoa(256<<20), "memory for batches on their way", intKey(16<<20, math.MaxInt64, func(s *Sidecar) *int64 { return &s.BufferMemory })),
+		k("mirror.stop.replica.wait.ms", "30000", "how long a stop waits for live replicas that lag", millisKey(0, func(s *Sidecar) *time.Duration { return &s.StopReplicaWait })),
+		k("mirror.stop.pid.reset", "false", "write MIRROR_PID_RESET at stop", boolKey(func(s *Sidecar) *bool { return &s.StopPIDReset })),
+		k("mirror.replica.principals", "", "principals of brokers that fetch over mutual TLS", listKey(func(s *Sidecar) *[]string { return &s.ReplicaPrincipals })),
+		k("config.providers.allowed.paths", "", "directories that ${file:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedPaths })),
+		k("config.providers.allowed.env", "", "variables that ${env:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedEnv })),
+	}
+}
+
+// controllerPrefix marks client keys that hold for the controllers only.
+const controllerPrefix = "controller."
+
+// SidecarKeys lists every key of a sidecar: its own and the client security keys.
+func SidecarKeys() []Key {
+	var out []Key
+	for _, k := range sidecarKeys() {
+		out = append(out, k.Key)
+	}
+	for _, k := range securityKeys() {
+		out = append(out, k)
+		k.Name, k.Doc = controllerPrefix+k.Name, k.Doc+" (controllers only)"
+		out = append(out, k)
+	}
+	return out
+}
+
+// ParseSidecar checks the keys and fills in defaults. All errors are reported at
+// once, so that a file is mended in one go.
+func ParseSidecar(p Properties) (*Sidecar, error) {
+	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}}
+	var errs []error
+	table := sidecarKeys()
+	known := make(map[string]bool, len(table))
+	names := make([]string, 0, len(table))
+	for _, k := range table {
+		known[k.Name] = true
+		names = append(names, k.Name)
+		v, given := p[k.Name]
+		if !given {
+			v = k.Default
+		}
+		if err := k.set(s, v); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
+		}
+	}
+	security := map[string]bool{}
+	for _, k := range securityKeys() {
+		security[k.Name] = true
+		names = append(names, k.Name, controllerPrefix+k.Name)
+	}
+	for _, key := range p.Keys() {
+		switch bare, isController := strings.CutPrefix(key, controllerPrefix); {
+		case known[key]:
+		case security[key]:
+			s.Security[key] = p[key]
+		case isController && security[bare]:
+			s.ControllerSecurity[bare] = p[key]
+		default:
+			errs = append(errs, unknownKey(key, names))
+		}
+	}
+	for k, v := range s.Security {
+		if _, own := s.ControllerSecurity[k]; !own {
+			s.ControllerSecurity[k] = v
+		}
+	}
+	for name, missing := range map[string]bool{
+		"home.broker.bootstrap":               len(s.HomeBroker) == 0,
+		"controller.quorum.bootstrap.servers": len(s.Controllers) == 0,
+		"virtual.listeners":                   len(s.VirtualListeners) == 0,
+	} {
+		if missing {
+			errs = append(errs, fmt.Errorf("%s is required", name))
+		}
+	}
+	if s.RetryInitialBackoff > s.RetryMaxBackoff {
+		errs = append(errs, errors.New("mirror.failed.retry.initial.backoff.ms is above mirror.failed.retry.max.backoff.ms"))
+	}
+	if len(errs) > 0 {
+		slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		return nil, errors.Join(errs...)
+	}
+	// Expanded after the rest is known to be right: the allowed paths are keys too. The
+	// sidecar's own file is the operator's, but one rule for all is easier to reason about.
+	for _, sec := range []Properties{s.Security, s.ControllerSecurity} {
+		expanded, err := s.Providers.Expand(sec)
+		if err != nil {
+			return nil, err
+		}
+		clear(sec)
+		maps.Copy(sec, expanded)
+		if _, err := ClientOptions(sec); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func parseListeners(v string) ([]Listener, error) {
+	var out []Listener
+	for _, item := range SplitList(v) {
+		l := Listener{}
+		address := item
+		if name, rest, found := strings.Cut(item, "://"); found {
+			l.Name, address = strings.ToUpper(name), rest
+		}
+		var err error
+		if l.Host, l.Port, err = splitHostPort(address); err != nil {
+			return nil, err
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func parseMapping(v string) (map[int32]string, error) {
+	out := map[int32]string{}
+	for _, item := range SplitList(v) {
+		id, address, found := strings.Cut(item, "=")
+		n, err := strconv.ParseInt(strings.TrimSpace(id), 10, 32)
+		if !found || err != nil || n < 0 {
+			return nil, fmt.Errorf("%q is not brokerId=host:port", item)
+		}
+		address = strings.TrimSpace(address)
+		if _, _, err := splitHostPort(address); err != nil {
+			return nil, err
+		}
+		if _, twice := out[int32(n)]; twice {
+			return nil, fmt.Errorf("broker %d is given twice", n)
+		}
+		out[int32(n)] = address
+	}
+	return out, nil
+}
