@@ -1,0 +1,310 @@
+package harness
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/big"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Listener names of every cluster. INTERNAL is where brokers talk to each
+// other, and always advertises the broker's own address. CLIENT is for clients;
+// what it advertises may be somebody else's address, such as a proxy's.
+const (
+	ListenerInternal   = "INTERNAL"
+	ListenerClient     = "CLIENT"
+	ListenerController = "CONTROLLER"
+)
+
+// ControllerIDOffset is added to Config.FirstID for the first separate controller.
+const ControllerIDOffset = 100
+
+// Config describes a cluster. Its zero value with Brokers set is a good test cluster.
+type Config struct {
+	Name         string        // in messages; "kafka" when empty
+	Version      string        // DefaultVersion when empty, VersionHome for KAFKA_HOME's
+	Installation *Installation // instead of Version, when jars are at hand
+
+	Brokers     int
+	Controllers int   // separate controllers; 0: every broker is a controller too
+	FirstID     int32 // id of the first broker, the others follow; 1 when 0
+	ClusterID   string
+
+	// Properties go to every node, NodeProperties to one; both override what the
+	// harness sets, and the latter the former.
+	Properties     map[string]string
+	NodeProperties func(id int32) map[string]string
+	// Advertise gives the host:port that a broker's CLIENT listener advertises;
+	// nil or "" means its own address.
+	Advertise func(id int32) string
+	// ReplicaLagTimeMax is replica.lag.time.max.ms, Kafka's own when 0.
+	ReplicaLagTimeMax time.Duration
+
+	// Format adds arguments to StorageTool's format, such as --release-version
+	// 4.3 or --feature eligible.leader.replicas.version=1 or --add-scram ….
+	Format []string
+
+	// HeapMB is -Xmx, 350 when 0.
+	HeapMB int
+	// FullJIT leaves out the flags that make a JVM start fast and run slow.
+	FullJIT  bool
+	JVMFlags []string
+
+	Dir     string // holds everything; a new temporary one when empty
+	KeepDir bool   // Stop leaves Dir in place
+
+	// ClientOpts let the harness's own clients in when INTERNAL has been given
+	// another security protocol.
+	ClientOpts []kgo.Opt
+	// StartTimeout bounds the start of a cluster, and of one node; two minutes when 0.
+	StartTimeout time.Duration
+	Log          *slog.Logger // nil: none
+}
+
+// Role of a node.
+type Role string
+
+// The roles that process.roles knows.
+const (
+	RoleBroker     Role = "broker"
+	RoleController Role = "controller"
+	RoleCombined   Role = "broker,controller"
+)
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Name == "" {
+		c.Name = "kafka"
+	}
+	if c.Brokers < 1 || c.Controllers < 0 {
+		return c, fmt.Errorf("%d brokers and %d controllers make no cluster", c.Brokers, c.Controllers)
+	}
+	if c.FirstID == 0 {
+		c.FirstID = 1
+	}
+	if c.Brokers > ControllerIDOffset {
+		return c, fmt.Errorf("%d brokers: their ids would reach the controllers'", c.Brokers)
+	}
+	if c.HeapMB == 0 {
+		c.HeapMB = 350
+	}
+	if c.StartTimeout == 0 {
+		c.StartTimeout = 2 * time.Minute
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if c.ClusterID == "" {
+		id, err := newClusterID()
+		if err != nil {
+			return c, err
+		}
+		c.ClusterID = id
+	}
+	return c, nil
+}
+
+// newClusterID makes an id in Kafka's form that no command line takes for an option.
+func newClusterID() (string, error) {
+	for {
+		var raw [16]byte
+		if _, err := rand.Read(raw[:]); err != nil {
+			return "", fmt.Errorf("make a cluster id: %w", err)
+		}
+		if id := base64.RawURLEncoding.EncodeToString(raw[:]); !strings.HasPrefix(id, "-") {
+			return id, nil
+		}
+	}
+}
+
+// nodePlan is a node as configured, before it runs.
+type nodePlan struct {
+	id    int32
+	role  Role
+	ports map[string]int // by listener name
+	dir   string
+}
+
+func (n nodePlan) addr(listener string) string {
+	port, ok := n.ports[listener]
+	if !ok {
+		return ""
+	}
+	return net.JoinHostPort(loopback, strconv.Itoa(port))
+}
+
+const loopback = "127.0.0.1"
+
+func (c Config) plan(dir string) ([]nodePlan, error) {
+	var nodes []nodePlan
+	for i := range int32(c.Brokers) {
+		n := nodePlan{id: c.FirstID + i, role: RoleBroker, ports: map[string]int{ListenerInternal: 0, ListenerClient: 0}}
+		if c.Controllers == 0 {
+			n.role = RoleCombined
+			n.ports[ListenerController] = 0
+		}
+		nodes = append(nodes, n)
+	}
+	for i := range int32(c.Controllers) {
+		nodes = append(nodes, nodePlan{
+			id: c.FirstID + ControllerIDOffset + i, role: RoleController,
+			ports: map[string]int{ListenerController: 0},
+		})
+	}
+	wanted := 0
+	for _, n := range nodes {
+		wanted += len(n.ports)
+	}
+	ports, err := FreePorts(wanted)
+	if err != nil {
+		return nil, err
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		n.dir = filepath.Join(dir, fmt.Sprintf("node-%d", n.id))
+		for _, name := range sortedKeys(n.ports) {
+			n.ports[name], ports = ports[0], ports[1:]
+		}
+	}
+	return nodes, nil
+}
+
+func voters(nodes []nodePlan) string {
+	var out []string
+	for _, n := range nodes {
+		if n.role != RoleBroker {
+			out = append(out, fmt.Sprintf("%d@%s", n.id, n.addr(ListenerController)))
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// properties gives one node's whole server.properties.
+func (c Config) properties(n nodePlan, voters string) map[string]string {
+	rf := strconv.Itoa(min(3, c.Brokers))
+	p := map[string]string{
+		"process.roles":                  string(n.role),
+		"node.id":                        strconv.Itoa(int(n.id)),
+		"controller.quorum.voters":       voters,
+		"controller.listener.names":      ListenerController,
+		"listener.security.protocol.map": ListenerInternal + ":PLAINTEXT," + ListenerClient + ":PLAINTEXT," + ListenerController + ":PLAINTEXT",
+		"log.dirs":                       filepath.Join(n.dir, "data"),
+
+		// Small and quick: a test has few groups and few transactions.
+		"offsets.topic.num.partitions":                     "2",
+		"offsets.topic.replication.factor":                 rf,
+		"transaction.state.log.num.partitions":             "2",
+		"transaction.state.log.replication.factor":         rf,
+		"transaction.state.log.min.isr":                    "1",
+		"share.coordinator.state.topic.num.partitions":     "1",
+		"share.coordinator.state.topic.replication.factor": rf,
+		"share.coordinator.state.topic.min.isr":            "1",
+		"group.initial.rebalance.delay.ms":                 "0",
+		"num.network.threads":                              "2",
+		"num.io.threads":                                   "4",
+		"log.cleaner.dedupe.buffer.size":                   "4194304", // 128 MB would be allocated at once
+		"replica.fetch.backoff.ms":                         "200",     // followers find a new leader sooner
+
+		// What a test must not trip over: topics made by a typo, and producers
+		// that set timestamps of their own.
+		"auto.create.topics.enable":           "false",
+		"log.message.timestamp.after.max.ms":  "9223372036854775807",
+		"log.message.timestamp.before.max.ms": "9223372036854775807",
+	}
+	var listeners, advertised []string
+	for _, name := range sortedKeys(n.ports) {
+		own := n.addr(name)
+		listeners = append(listeners, name+"://"+own)
+		if name == ListenerController {
+			continue
+		}
+		if name == ListenerClient && c.Advertise != nil {
+			if a := c.Advertise(n.id); a != "" {
+				own = a
+			}
+		}
+		advertised = append(advertised, name+"://"+own)
+	}
+	p["listeners"] = strings.Join(listeners, ",")
+	if n.role != RoleController {
+		p["advertised.listeners"] = strings.Join(advertised, ",")
+		p["inter.broker.listener.name"] = ListenerInternal
+	}
+	if c.ReplicaLagTimeMax > 0 {
+		p["replica.lag.time.max.ms"] = strconv.FormatInt(c.ReplicaLagTimeMax.Milliseconds(), 10)
+	}
+	maps.Copy(p, c.Properties)
+	if c.NodeProperties != nil {
+		maps.Copy(p, c.NodeProperties(n.id))
+	}
+	return p
+}
+
+// propertiesText writes a Java properties file.
+func propertiesText(p map[string]string) string {
+	var b strings.Builder
+	escape := strings.NewReplacer("\\", "\\\\", "\n", "\\n", "\r", "\\r")
+	for _, k := range sortedKeys(p) {
+		fmt.Fprintf(&b, "%s=%s\n", k, escape.Replace(p[k]))
+	}
+	return b.String()
+}
+
+func (c Config) jvmFlags() []string {
+	flags := []string{
+		fmt.Sprintf("-Xmx%dm", c.HeapMB), "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
+	}
+	if !c.FullJIT {
+		flags = append(flags, fastStart...)
+	}
+	return append(flags, c.JVMFlags...)
+}
+
+// fastStart suits JVMs that live for seconds on few cores.
+var fastStart = []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
+
+// Ports are taken below the ranges that systems hand out to outgoing
+// connections, so that nothing takes a stopped node's port before it is back.
+const (
+	lowestPort  = 12000
+	highestPort = 32000
+	portTries   = 200
+)
+
+// FreePorts picks n different ports that nobody listens on. Another process may
+// still be quicker to use one; [Start] tries again when that happens.
+func FreePorts(n int) ([]int, error) {
+	var ports []int
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}()
+	for tries := 0; len(ports) < n; tries++ {
+		if tries > n+portTries {
+			return nil, fmt.Errorf("found only %d of %d free ports", len(ports), n)
+		}
+		r, err := rand.Int(rand.Reader, big.NewInt(highestPort-lowestPort))
+		if err != nil {
+			return nil, fmt.Errorf("pick a port: %w", err)
+		}
+		port := lowestPort + int(r.Int64())
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+		if err != nil {
+			continue // taken
+		}
+		held = append(held, l)
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
