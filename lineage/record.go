@@ -1,0 +1,139 @@
+package lineage
+
+import (
+	"maps"
+	"slices"
+)
+
+// MaxChains bounds how many chains one partition's record keeps. A chain leaves when no
+// real replica can still end with its epoch (see Record.Prune); this bound is only
+// reached when a replica stays dead over that many leader changes, and then the oldest
+// goes: such a replica is answered from the newest chain's floor and copies more than it
+// had to.
+const MaxChains = 64
+
+// NewRecord returns the record of a partition that was never mirrored.
+func NewRecord() Record {
+	return Record{LastMirrorEpoch: Undefined, LastMirrorOffset: Undefined, Chains: map[int32]Chain{}}
+}
+
+// Newest returns the highest epoch that has a chain, and the chain.
+func (r Record) Newest() (int32, Chain) {
+	best := int32(Undefined)
+	for e := range r.Chains {
+		best = max(best, e)
+	}
+	return best, r.Chains[best]
+}
+
+// With returns a copy in which epoch has chain. The oldest chains above MaxChains go.
+func (r Record) With(epoch int32, chain Chain) Record {
+	r.Chains = maps.Clone(r.Chains)
+	if r.Chains == nil {
+		r.Chains = map[int32]Chain{}
+	}
+	r.Chains[epoch] = slices.Clone(chain)
+	for len(r.Chains) > MaxChains {
+		delete(r.Chains, slices.Min(slices.Collect(maps.Keys(r.Chains))))
+	}
+	return r
+}
+
+// Prune returns a copy without the chains below epoch. The caller knows that every
+// assigned real replica's log ends with a record of epoch or later (R11).
+func (r Record) Prune(epoch int32) Record {
+	r.Chains = maps.Clone(r.Chains)
+	maps.DeleteFunc(r.Chains, func(e int32, _ Chain) bool { return e < epoch })
+	return r
+}
+
+// Merge returns r with the chains of o that r does not have. Chains are written once per
+// epoch by its leader and only grow, so of two for one epoch the longer one is later.
+func (r Record) Merge(o Record) Record {
+	out := r
+	out.Chains = maps.Clone(r.Chains)
+	if out.Chains == nil {
+		out.Chains = map[int32]Chain{}
+	}
+	for e, c := range o.Chains {
+		if len(c) > len(out.Chains[e]) {
+			out.Chains[e] = c
+		}
+	}
+	return out
+}
+
+// Log is a replica's log as far as a Fetch tells it.
+type Log struct {
+	End       int64
+	LastEpoch int32 // LastFetchedEpoch, Undefined for a log without records
+}
+
+// ChainOf returns the chain of a log and the end up to which it is known. The chain is the
+// one kept under the log's last epoch. Where there is none (the epoch of a real leader
+// that appended nothing, R5), it is the floor of the newest chain, as OffsetForLeaderEpoch
+// would find it; known is false when nothing at all is known of a log that has records.
+func (r Record) ChainOf(l Log) (c Chain, end int64, known bool) {
+	if l.LastEpoch == Undefined || l.End == 0 {
+		return nil, l.End, true
+	}
+	if c, ok := r.Chains[l.LastEpoch]; ok {
+		return c.Cut(l.End), l.End, true
+	}
+	_, newest := r.Newest()
+	if len(newest) == 0 {
+		return nil, 0, false
+	}
+	cut := newest.CutEpoch(l.LastEpoch)
+	e, o := newest.EndOffsetFor(l.LastEpoch, l.End)
+	if e == Undefined {
+		// Above everything known: the log may be longer than what the chain describes.
+		return cut.Cut(l.End), l.End, true
+	}
+	end = min(o, l.End)
+	return cut.Cut(end), end, true
+}
+
+// Agree returns S, the end of the common prefix of the logs, and the chain in force up to
+// it: that of the log with the newest last record, cut at S (R5). ok is false when some
+// log's history is unknown. logs must not be empty.
+func (r Record) Agree(logs []Log) (s int64, chain Chain, ok bool) {
+	ref := -1
+	var refChain Chain
+	var refEnd int64
+	for i, l := range logs {
+		c, end, known := r.ChainOf(l)
+		if !known {
+			return 0, nil, false
+		}
+		if ref < 0 || newer(c, end, refChain, refEnd) {
+			ref, refChain, refEnd = i, c, end
+		}
+	}
+	s = refEnd
+	for _, l := range logs {
+		c, end, _ := r.ChainOf(l)
+		s = min(s, CommonPrefix(refChain, refEnd, c, end))
+	}
+	if local, has := refChain.FirstLocal(); has {
+		s = min(s, local)
+	}
+	return s, refChain.Cut(s), true
+}
+
+// newer compares two logs by the epoch of their last record, then by length: an empty
+// leader epoch counts for nothing (C8e).
+func newer(a Chain, aEnd int64, b Chain, bEnd int64) bool {
+	ea, eb := lastEpoch(a, aEnd), lastEpoch(b, bEnd)
+	if ea != eb {
+		return ea > eb
+	}
+	return aEnd > bEnd
+}
+
+func lastEpoch(c Chain, end int64) int32 {
+	if e, ok := c.At(end - 1); ok && end > 0 {
+		return e.Epoch
+	}
+	return Undefined
+}

@@ -1,0 +1,865 @@
+package leading
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+)
+
+// Machine leads one partition. It is not safe for concurrent use; the driver owns it and
+// holds its own lock around every call, and carries out Take's actions in their order.
+type Machine struct {
+	cfg     Config
+	view    View
+	epoch   int32 // leader epoch of the takeover under way; -1 while Off
+	phase   Phase
+	consent Consent
+
+	followers map[int32]*follower
+
+	// Takeover.
+	record    lineage.Record // what the state topic keeps, with this epoch's chain once it is decided
+	s         int64          // S: everything below is agreed, everything from here on carries epoch
+	refEnd    int64          // end of the longest log that S was computed from
+	ref       []int32        // the members S was computed from (R16)
+	knownHW   int64
+	jumpStart int64 // log start after a jump over a hole; 0 if there was none (R14)
+
+	// Leading.
+	chain       lineage.Chain // in force now, including entries that are not yet durable
+	hw          int64
+	bufferStart int64
+	end         int64 // end of what was ingested
+	durable     int64 // followers get nothing above: the lineage for it is not persisted
+	unsaved     []int64
+	persistSeq  int
+	persistBusy bool
+	persistUpTo int64
+	sourceStart int64
+	reading     bool
+	failed      bool
+
+	pending    *pendingISR
+	alterAfter time.Time // no AlterPartition before this, after a refusal
+
+	quiescing bool
+	quiesced  bool
+	started   time.Time
+
+	out []Action
+}
+
+// follower is what this leader epoch has seen of a replica.
+type follower struct {
+	// From any Fetch of this epoch: counts for S only (R1).
+	seen        bool
+	brokerEpoch int64
+	offset      int64
+	lastEpoch   int32
+	// From a Fetch that passed the lineage check: counts for HW and ISR (R1).
+	valid    bool
+	end      int64
+	logStart int64
+
+	caughtUp    time.Time
+	lastFetch   time.Time
+	lastOffered int64 // what was offered at lastFetch: "caught up" means this, not the source's end
+	toldHW      int64
+	quiesced    bool // has fetched since quiesce began
+}
+
+// pendingISR is an AlterPartition on its way. Its members count for the maximal ISR until
+// the metadata log has settled it.
+type pendingISR struct {
+	isr            []Member
+	partitionEpoch int32
+	// settled: the controller answered so that only the metadata log can tell more.
+	settled bool
+	sent    time.Time
+}
+
+// New returns a machine that leads nothing.
+func New(cfg Config) *Machine {
+	return &Machine{cfg: cfg, epoch: lineage.Undefined, followers: map[int32]*follower{}}
+}
+
+// Take returns the actions since the last call, in order.
+func (m *Machine) Take() []Action {
+	out := m.out
+	m.out = nil
+	return out
+}
+
+func (m *Machine) do(a Action) { m.out = append(m.out, a) }
+
+// Metadata takes a change of the partition or of its brokers.
+func (m *Machine) Metadata(now time.Time, v View) {
+	m.view = v
+	if v.Leader != m.cfg.Self {
+		if m.phase != Off {
+			m.do(StopReading{m.epoch})
+			m.do(Drop{})
+		}
+		m.reset(Off, lineage.Undefined, now)
+		return
+	}
+	if v.LeaderEpoch != m.epoch {
+		m.do(StopReading{m.epoch})
+		m.do(Drop{})
+		m.reset(ReadingState, v.LeaderEpoch, now)
+		m.do(ReadState{m.epoch})
+		return
+	}
+	if p := m.pending; p != nil && v.PartitionEpoch > p.partitionEpoch {
+		m.pending = nil
+	}
+	for id, f := range m.followers {
+		// A broker that registered again may have lost its tail (KIP-903): what its former
+		// process told counts for nothing.
+		if b, ok := v.Brokers[id]; !ok || b.Epoch != f.brokerEpoch {
+			f.seen, f.valid = false, false
+		}
+	}
+	m.progress(now)
+}
+
+func (m *Machine) reset(p Phase, epoch int32, now time.Time) {
+	cfg, view, out := m.cfg, m.view, m.out
+	*m = Machine{cfg: cfg, view: view, out: out, phase: p, epoch: epoch, started: now, followers: map[int32]*follower{}}
+}
+
+// StateRead takes the partition's lineage, read behind a barrier, and what the state
+// allows.
+func (m *Machine) StateRead(now time.Time, epoch int32, rec lineage.Record, c Consent) {
+	if epoch != m.epoch || m.phase != ReadingState {
+		return
+	}
+	m.record, m.consent = rec, c
+	m.phase = Collecting
+	m.progress(now)
+}
+
+// progress moves the takeover and the ISR on as far as what is known allows.
+func (m *Machine) progress(now time.Time) {
+	switch m.phase {
+	case Collecting:
+		m.collect()
+	case Leading:
+		m.advance()
+		m.reread()
+		m.retake()
+	}
+	m.maintainISR(now)
+	m.quiesce()
+}
+
+// collect computes S once every real member of the ISR has fetched (R4, R5); without a
+// real member, once the candidates of R15 have.
+func (m *Machine) collect() {
+	if !m.consent.Truncate {
+		m.refuse(0, "the state of the partition is neither LOG_TRUNCATION nor MIRRORING")
+		return
+	}
+	members, ok := m.members()
+	if !ok {
+		return
+	}
+	logs := make([]lineage.Log, len(members))
+	for i, id := range members {
+		f := m.followers[id]
+		logs[i] = lineage.Log{End: f.offset, LastEpoch: f.lastEpoch}
+		m.refEnd = max(m.refEnd, f.offset)
+	}
+	s, chain, known := m.record.Agree(logs)
+	if !known {
+		// Records of an epoch that no sidecar has ever read the history of. Only consent
+		// may drop them.
+		s, chain = 0, nil
+	}
+	m.s, m.chain, m.ref = s, chain, members
+	m.phase = AskingHW
+	ask := map[int32]int64{}
+	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
+		if b, ok := m.view.Brokers[id]; !ok || b.Fenced {
+			continue
+		}
+		ask[id] = lineage.Undefined
+		if f := m.followers[id]; f != nil && f.seen {
+			ask[id] = f.offset
+		}
+	}
+	m.do(AskHighWatermarks{m.epoch, ask})
+}
+
+// members returns the real replicas from whose logs S is computed.
+func (m *Machine) members() ([]int32, bool) {
+	real := m.cfg.Virtual.Real(m.view.ISR)
+	if len(real) > 0 {
+		for _, id := range real {
+			if !m.reported(id) {
+				return nil, false
+			}
+		}
+		return real, true
+	}
+	if c := m.cfg.Virtual.Real(m.view.ELR); len(c) > 0 {
+		// Every member of the ELR holds all that is visible: one is enough.
+		return m.firstReported(c)
+	}
+	all := m.cfg.Virtual.Real(m.view.Replicas)
+	for _, id := range all {
+		// A last member may have lost its tail in a crash: without ELR everybody must
+		// have been heard.
+		if !m.reported(id) {
+			return nil, false
+		}
+	}
+	best := int32(-1)
+	for _, id := range all {
+		if len(m.view.LastRealISR) > 0 && !slices.Contains(m.view.LastRealISR, id) {
+			continue
+		}
+		if best < 0 {
+			best = id
+		}
+	}
+	if best < 0 {
+		return nil, false
+	}
+	for _, id := range all {
+		if id != best && m.extends(id, best, len(m.view.LastRealISR) == 0) {
+			best = id
+		}
+	}
+	return []int32{best}, true
+}
+
+// extends tells whether a's log holds all of b's and more; with anyLog, whether a's last
+// record is newer.
+func (m *Machine) extends(a, b int32, anyLog bool) bool {
+	fa, fb := m.followers[a], m.followers[b]
+	la, lb := lineage.Log{End: fa.offset, LastEpoch: fa.lastEpoch}, lineage.Log{End: fb.offset, LastEpoch: fb.lastEpoch}
+	if anyLog {
+		ea, eb := m.lastRecordEpoch(la), m.lastRecordEpoch(lb)
+		return ea > eb || ea == eb && la.End > lb.End
+	}
+	if la.End <= lb.End {
+		return false
+	}
+	ca, enda, ok1 := m.record.ChainOf(la)
+	cb, endb, ok2 := m.record.ChainOf(lb)
+	return ok1 && ok2 && lineage.CommonPrefix(ca, enda, cb, endb) >= lb.End
+}
+
+func (m *Machine) lastRecordEpoch(l lineage.Log) int32 {
+	c, end, _ := m.record.ChainOf(l)
+	if e, ok := c.At(end - 1); ok && end > 0 {
+		return e.Epoch
+	}
+	return lineage.Undefined
+}
+
+func (m *Machine) firstReported(ids []int32) ([]int32, bool) {
+	for _, id := range ids {
+		if m.reported(id) && !m.view.Brokers[id].Fenced {
+			return []int32{id}, true
+		}
+	}
+	return nil, false
+}
+
+// reported: a Fetch of this leader epoch with the broker epoch that is registered now.
+func (m *Machine) reported(id int32) bool {
+	f := m.followers[id]
+	return f != nil && f.seen && f.brokerEpoch == m.view.Brokers[id].Epoch
+}
+
+// HighWatermarks takes what live real replicas answered (R6).
+func (m *Machine) HighWatermarks(now time.Time, epoch int32, known map[int32]int64) {
+	if epoch != m.epoch || m.phase != AskingHW {
+		return
+	}
+	m.knownHW = 0
+	for id, hw := range known {
+		if !m.cfg.Virtual.Is(id) {
+			m.knownHW = max(m.knownHW, hw)
+		}
+	}
+	m.phase = Probing
+	m.probe()
+	m.progress(now)
+}
+
+func (m *Machine) probe() {
+	m.do(ProbeSource{m.epoch, m.s, m.chain.SourceEpochBefore(m.s)})
+}
+
+// ProbeAnswer is the source's answer at S.
+type ProbeAnswer struct {
+	// OutOfRange, with SourceStart and SourceEnd looked up.
+	OutOfRange  bool
+	Diverging   bool
+	DivergesAt  lineage.Entry // SourceEpoch and Start: the source's largest epoch at or below ours, and its end
+	SourceStart int64
+	SourceEnd   int64
+}
+
+// Probed takes the source's answer (R7). A source that lost S and all below it to
+// retention means a jump (R14); one that ends below S without a divergence was restored
+// or recreated, and nothing is dropped for it: the problem is returned and the driver
+// reports FAILED.
+func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
+	if epoch != m.epoch || m.phase != Probing {
+		return nil
+	}
+	m.sourceStart = a.SourceStart
+	switch {
+	case a.Diverging:
+		to := m.chain.SourceTruncation(a.DivergesAt.SourceEpoch, a.DivergesAt.Start, m.s)
+		if to >= m.s {
+			return fmt.Errorf("source says that epoch %d ends at %d, which does not diverge from lineage %v at %d",
+				a.DivergesAt.SourceEpoch, a.DivergesAt.Start, m.chain, m.s)
+		}
+		m.s = to
+		m.chain = m.chain.Cut(to)
+		m.probe()
+		return nil
+	case a.OutOfRange && a.SourceStart > m.s:
+		m.do(Truncated{m.epoch, m.s, a.SourceStart, "the source's log start passed the mirror, which goes on there"})
+		m.s, m.jumpStart, m.chain = a.SourceStart, a.SourceStart, nil
+	case a.OutOfRange:
+		return fmt.Errorf("source has offsets %d to %d, the mirror is at %d: the source was restored from a backup or created anew; nothing is dropped here",
+			a.SourceStart, a.SourceEnd, m.s)
+	}
+	m.lead(now)
+	return nil
+}
+
+func (m *Machine) lead(now time.Time) {
+	if lost := m.refEnd - m.s; lost > 0 && !m.consent.AllowLoss {
+		m.refuse(lost, "records here are not at the source")
+		return
+	}
+	m.hw = min(m.knownHW, m.s)
+	if m.s < m.knownHW {
+		m.do(Truncated{m.epoch, m.knownHW, m.s, "the source no longer has these records"})
+	}
+	m.bufferStart, m.end, m.durable = m.s, m.s, m.s
+	if m.jumpStart == 0 {
+		// R8: [HW, S) is in no buffer and above what a real replica serves to consumers,
+		// so it is read again.
+		m.bufferStart = max(m.hw, min(m.sourceStart, m.s))
+		m.end, m.durable = m.bufferStart, m.bufferStart
+	}
+	m.chain = m.chain.Cut(m.s)
+	// As Kafka's leader assigns its epoch the log end at once; the source epoch is filled
+	// in by the first batch.
+	m.phase = Leading
+	for _, f := range m.followers {
+		f.valid = false
+		f.caughtUp, f.lastFetch, f.lastOffered = now, now, m.durable
+	}
+	m.started = now
+	m.do(Ready{m.epoch, m.s, m.hw})
+	m.reading = false
+	m.reread()
+	m.do(Wake{})
+	m.progress(now)
+}
+
+func (m *Machine) refuse(records int64, why string) {
+	m.phase = Refused
+	m.do(RefusedLoss{m.epoch, records, why})
+}
+
+// reread starts or stops reading as the rules allow: nothing is read while no real
+// member is in the ISR (R15), after quiesce began, or after a failure.
+func (m *Machine) reread() {
+	may := m.phase == Leading && !m.failed && !m.quiescing && len(m.cfg.Virtual.Real(m.view.ISR)) > 0
+	if may == m.reading {
+		return
+	}
+	m.reading = may
+	if !may {
+		m.do(StopReading{m.epoch})
+		return
+	}
+	m.do(StartReading{Epoch: m.epoch, Offset: m.end, LastFetchedEpoch: m.sourceEpochBefore(m.end)})
+}
+
+func (m *Machine) sourceEpochBefore(o int64) int32 { return m.chain.SourceEpochBefore(o) }
+
+// Ingest takes batches read from the source, in order, and returns for each the leader
+// epoch to stamp it with, lineage.Undefined for one that must be left out since it lies
+// below what is wanted. An error means that the source contradicts the lineage without
+// having said so; the partition fails and nothing of the answer is used.
+func (m *Machine) Ingest(now time.Time, epoch int32, batches []BatchInfo, sourceStart int64) ([]int32, error) {
+	if epoch != m.epoch || m.phase != Leading || !m.reading {
+		return nil, nil
+	}
+	m.sourceStart = max(m.sourceStart, sourceStart)
+	stamps := make([]int32, len(batches))
+	// Nothing is changed before all batches were looked at.
+	chain, end, unsaved := m.chain, m.end, m.unsaved
+	for i, b := range batches {
+		if b.Last < end {
+			stamps[i] = lineage.Undefined
+			continue
+		}
+		if b.Base < end && end != m.bufferStart {
+			return nil, fmt.Errorf("batch [%d, %d] overlaps what was read up to %d", b.Base, b.Last, end)
+		}
+		switch {
+		case b.Base < m.s && b.Last < m.s:
+			e, ok := chain.At(b.Base)
+			if !ok || e.SourceEpoch != b.SourceEpoch {
+				return nil, fmt.Errorf("batch [%d, %d] has source epoch %d, but the lineage says %v", b.Base, b.Last, b.SourceEpoch, chain)
+			}
+			stamps[i] = e.Epoch
+		case b.Base < m.s && m.jumpStart == 0:
+			return nil, fmt.Errorf("batch [%d, %d] lies across %d, where epoch %d begins", b.Base, b.Last, m.s, m.epoch)
+		default:
+			stamps[i] = m.epoch
+			last, has := lastOf(chain)
+			if !has || last.Epoch != m.epoch || last.SourceEpoch != b.SourceEpoch {
+				if has && b.SourceEpoch < last.SourceEpoch {
+					return nil, fmt.Errorf("batch [%d, %d] has source epoch %d after epoch %d", b.Base, b.Last, b.SourceEpoch, last.SourceEpoch)
+				}
+				// The first entry of an epoch begins at S, as Kafka's own cache would have
+				// it; a later one where the first batch of the new source epoch does (R9).
+				start := b.Base
+				if !has || last.Epoch != m.epoch {
+					start = m.s
+				}
+				chain = chain.Append(lineage.Entry{Epoch: m.epoch, SourceEpoch: b.SourceEpoch, Start: start})
+				unsaved = append(slices.Clone(unsaved), b.Base)
+			}
+		}
+		end = b.Last + 1
+	}
+	m.chain, m.end, m.unsaved = chain, end, unsaved
+	m.settleDurable()
+	m.persist()
+	m.progress(now)
+	return stamps, nil
+}
+
+func lastOf(c lineage.Chain) (lineage.Entry, bool) {
+	if len(c) == 0 {
+		return lineage.Entry{}, false
+	}
+	return c[len(c)-1], true
+}
+
+// settleDurable moves durable up to the first batch whose lineage entry is not saved (R9).
+func (m *Machine) settleDurable() {
+	d := m.end
+	if len(m.unsaved) > 0 {
+		d = min(d, max(m.unsaved[0], m.durable))
+	}
+	if d > m.durable {
+		m.durable = d
+		m.do(Wake{})
+	}
+}
+
+func (m *Machine) persist() {
+	if len(m.unsaved) == 0 || m.persistBusy {
+		return
+	}
+	m.persistBusy = true
+	m.persistSeq++
+	m.persistUpTo = m.unsaved[len(m.unsaved)-1]
+	m.record = m.pruned().With(m.epoch, m.chain.Trim(m.logStart()))
+	m.record.LastMirrorEpoch, m.record.LastMirrorOffset = lineage.Undefined, lineage.Undefined
+	m.do(Persist{m.epoch, m.record, m.persistSeq})
+}
+
+// pruned drops the chains that no real replica's log can end with any more (R11).
+func (m *Machine) pruned() lineage.Record {
+	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
+		f := m.followers[id]
+		if f == nil || !f.valid || f.end <= m.s {
+			return m.record
+		}
+	}
+	return m.record.Prune(m.epoch)
+}
+
+// Persisted takes the acknowledgement of the state topic. A failed write is retried by
+// the driver under the same Seq; a write refused as stale means that a newer epoch leads,
+// which the metadata log will show.
+func (m *Machine) Persisted(now time.Time, epoch int32, seq int) {
+	if epoch != m.epoch || m.phase != Leading || seq != m.persistSeq || !m.persistBusy {
+		return
+	}
+	m.persistBusy = false
+	for len(m.unsaved) > 0 && m.unsaved[0] <= m.persistUpTo {
+		m.unsaved = m.unsaved[1:]
+	}
+	m.settleDurable()
+	m.persist()
+	m.progress(now)
+}
+
+// SourceDiverged takes a diverging answer met while leading. What was served cannot be
+// taken back under this epoch (R13): leadership is given up and the next takeover finds
+// the truncated point.
+func (m *Machine) SourceDiverged(now time.Time, epoch int32) {
+	m.resign(epoch, "the source's log diverges from what was mirrored")
+	m.progress(now)
+}
+
+// SourceOutOfRange takes an answer that says that the source no longer has our position.
+// A source whose log start passed it means a jump, by a new takeover (R14); anything else
+// is an error and drops nothing.
+func (m *Machine) SourceOutOfRange(now time.Time, epoch int32, sourceStart, sourceEnd int64) error {
+	if epoch != m.epoch || m.phase != Leading {
+		return nil
+	}
+	if sourceStart <= m.end {
+		return fmt.Errorf("source has offsets %d to %d, the mirror is at %d: the source was restored from a backup or created anew; nothing is dropped here",
+			sourceStart, sourceEnd, m.end)
+	}
+	m.resign(epoch, fmt.Sprintf("the source's log start %d passed the mirror at %d", sourceStart, m.end))
+	m.progress(now)
+	return nil
+}
+
+// Fail stops reading after an error at the source or in its data. Followers are served on.
+func (m *Machine) Fail(now time.Time, epoch int32) {
+	if epoch == m.epoch {
+		m.failed = true
+		m.reread()
+		m.progress(now)
+	}
+}
+
+// Retry reads on after Fail, or probes the source again.
+func (m *Machine) Retry(now time.Time, epoch int32) {
+	if epoch != m.epoch {
+		return
+	}
+	m.failed = false
+	if m.phase == Probing {
+		m.probe()
+	}
+	m.reread()
+	m.progress(now)
+}
+
+func (m *Machine) resign(epoch int32, reason string) {
+	if epoch != m.epoch || m.phase == Off || m.phase == Resigned {
+		return
+	}
+	m.do(StopReading{m.epoch})
+	m.phase, m.reading = Resigned, false
+	m.do(Resign{m.epoch, reason})
+}
+
+// retake gives up leadership when every candidate has reported and none can reach the
+// high watermark: a new takeover asks everybody (R16, C8).
+func (m *Machine) retake() {
+	if m.phase != Leading || len(m.cfg.Virtual.Real(m.view.ISR)) > 0 || m.pending != nil {
+		return
+	}
+	cand := m.cfg.Virtual.Real(m.view.ELR)
+	if len(cand) == 0 {
+		cand = m.view.LastRealISR
+	}
+	if len(cand) == 0 {
+		cand = m.cfg.Virtual.Real(m.view.Replicas)
+	}
+	for _, id := range cand {
+		f := m.followers[id]
+		if !m.reported(id) || m.view.Brokers[id].Fenced || f.valid && f.end >= max(m.hw, m.s) {
+			return
+		}
+	}
+	m.resign(m.epoch, "no replica that may hold the data has reached the high watermark")
+}
+
+// advance moves the high watermark (R2).
+func (m *Machine) advance() {
+	if m.phase != Leading || len(m.view.ISR) < min(m.view.MinISR, len(m.view.Replicas)) {
+		return
+	}
+	real := m.cfg.Virtual.Real(m.maximalISR())
+	if len(m.cfg.Virtual.Real(m.view.ISR)) == 0 || len(real) == 0 {
+		return
+	}
+	hw := m.LogEnd()
+	for _, id := range real {
+		f := m.followers[id]
+		if f == nil || !f.valid {
+			return
+		}
+		hw = min(hw, f.end)
+	}
+	if hw > m.hw {
+		m.hw = hw
+		m.do(Wake{})
+	}
+}
+
+// maximalISR is the committed ISR and what a pending request would add to it. A pending
+// shrink removes nothing before the metadata log shows it.
+func (m *Machine) maximalISR() []int32 {
+	isr := m.view.ISR
+	if m.pending == nil {
+		return isr
+	}
+	isr = slices.Clone(isr)
+	for _, p := range m.pending.isr {
+		if !slices.Contains(isr, p.ID) {
+			isr = append(isr, p.ID)
+		}
+	}
+	return isr
+}
+
+// Tick lets time pass: lagging followers leave the ISR.
+func (m *Machine) Tick(now time.Time) {
+	m.progress(now)
+}
+
+// maintainISR proposes one change of the ISR at a time (R3).
+func (m *Machine) maintainISR(now time.Time) {
+	if m.phase == Off || m.phase == ReadingState || m.phase == Resigned || m.phase == Refused {
+		return
+	}
+	if m.pending != nil || now.Before(m.alterAfter) {
+		return
+	}
+	isr := slices.Clone(m.view.ISR)
+	if m.phase != Probing || len(m.cfg.Virtual.Real(isr)) > 0 {
+		isr = m.shrink(now, isr)
+	}
+	for _, id := range m.view.Replicas {
+		if id != m.cfg.Self && !slices.Contains(isr, id) && !slices.Contains(m.view.ISR, id) && m.mayJoin(now, id) {
+			isr = append(isr, id)
+		}
+	}
+	if slices.Equal(isr, m.view.ISR) && !m.view.Recovering {
+		return
+	}
+	members := make([]Member, len(isr))
+	for i, id := range isr {
+		members[i] = Member{id, -1}
+		if id == m.cfg.Self {
+			members[i].Epoch = m.view.Brokers[id].Epoch
+		} else if f := m.followers[id]; f != nil && f.seen {
+			members[i].Epoch = f.brokerEpoch
+		}
+	}
+	m.pending = &pendingISR{isr: members, partitionEpoch: m.view.PartitionEpoch, sent: now}
+	m.do(AlterPartition{m.epoch, m.view.PartitionEpoch, members})
+}
+
+// shrink leaves out followers that have not been caught up for MaxLag. The last real
+// member stays: without one the partition would wait for it all the same, and who has the
+// data would be forgotten.
+func (m *Machine) shrink(now time.Time, isr []int32) []int32 {
+	out := isr[:0:0]
+	for _, id := range isr {
+		if id == m.cfg.Self {
+			out = append(out, id)
+			continue
+		}
+		last := m.started
+		if f := m.followers[id]; f != nil && f.caughtUp.After(last) {
+			last = f.caughtUp
+		}
+		if now.Sub(last) <= m.cfg.MaxLag {
+			out = append(out, id)
+		}
+	}
+	if len(m.cfg.Virtual.Real(out)) == 0 {
+		if keep := m.lastReal(isr); keep >= 0 {
+			out = append(out, keep)
+		}
+	}
+	if len(out) == len(isr) {
+		return isr
+	}
+	return out
+}
+
+// lastReal picks the real member to keep when all lag: the one with the longest log.
+func (m *Machine) lastReal(isr []int32) int32 {
+	best, end := int32(-1), int64(-1)
+	for _, id := range m.cfg.Virtual.Real(isr) {
+		o := int64(0)
+		if f := m.followers[id]; f != nil && f.valid {
+			o = f.end
+		}
+		if o > end {
+			best, end = id, o
+		}
+	}
+	return best
+}
+
+func (m *Machine) mayJoin(now time.Time, id int32) bool {
+	b, ok := m.view.Brokers[id]
+	f := m.followers[id]
+	if !ok || f == nil || b.Fenced || b.ShuttingDown || f.brokerEpoch != b.Epoch || now.Sub(f.lastFetch) > m.cfg.MaxLag {
+		return false
+	}
+	if m.phase != Leading {
+		// R16: with no real member in the ISR, the members that S was computed from may
+		// join before the source has answered, so that a stop finds a target.
+		return m.phase == Probing && len(m.cfg.Virtual.Real(m.view.ISR)) == 0 && slices.Contains(m.ref, id) && f.seen && f.offset >= m.s
+	}
+	if m.cfg.Virtual.Is(id) {
+		return f.seen
+	}
+	return f.valid && f.end >= m.hw && f.end >= m.s
+}
+
+// alterBackoff keeps a refused AlterPartition from being sent at every Fetch; a stock
+// leader waits about as long.
+const alterBackoff = 500 * time.Millisecond
+
+// Altered takes the controller's answer to the AlterPartition sent at partitionEpoch.
+// ambiguous: the answer is not known (a timeout, a lost connection); the request may have
+// been applied, so its members go on counting, and it is sent again.
+func (m *Machine) Altered(now time.Time, epoch, partitionEpoch int32, code int16, ambiguous bool) {
+	p := m.pending
+	if epoch != m.epoch || p == nil || p.partitionEpoch != partitionEpoch {
+		return
+	}
+	switch {
+	case ambiguous || code == codeNotController || code == codeUnknownServerError:
+		m.do(AlterPartition{m.epoch, p.partitionEpoch, p.isr})
+		return
+	case code == CodeNone || code == codeNewLeaderElected || code == codeInvalidUpdateVer:
+		// Applied, or refused since something newer was (perhaps our own request, sent
+		// twice): the metadata log will show it, and settles what counts until then.
+		p.settled = true
+		if m.view.PartitionEpoch > p.partitionEpoch {
+			m.pending = nil
+		}
+	default:
+		m.pending, m.alterAfter = nil, now.Add(alterBackoff)
+		if code == codeIneligibleReplica {
+			// The controller knows of a fence or a registration that we do not yet; do not
+			// ask again before the follower has fetched again.
+			for _, member := range p.isr {
+				if f := m.followers[member.ID]; f != nil && !slices.Contains(m.view.ISR, member.ID) {
+					f.seen, f.valid = false, false
+				}
+			}
+		}
+	}
+	if m.phase == Leading {
+		m.advance()
+	}
+}
+
+// Quiesce ends reading for a hand-back. It is repeatable.
+func (m *Machine) Quiesce(now time.Time) {
+	if m.phase == Off || m.quiescing {
+		return
+	}
+	m.quiescing = true
+	for _, f := range m.followers {
+		f.quiesced = false
+	}
+	m.reread()
+	m.progress(now)
+}
+
+// quiesce reports once that the hand-back may begin (R17).
+func (m *Machine) quiesce() {
+	if !m.quiescing || m.quiesced {
+		return
+	}
+	real := m.cfg.Virtual.Real(m.view.ISR)
+	if len(real) == 0 {
+		return
+	}
+	complete := m.phase == Leading
+	switch m.phase {
+	case Leading:
+		if m.durable != m.end || m.hw < m.LogEnd() {
+			return
+		}
+		for _, id := range real {
+			if f := m.followers[id]; f == nil || !f.valid || !f.quiesced {
+				return
+			}
+		}
+	case AskingHW, Probing, Refused:
+		// The source does not answer, or nothing may be truncated. The longest member
+		// becomes the leader and nothing that any of them has is lost.
+		for _, id := range real {
+			if !m.reported(id) {
+				return
+			}
+		}
+	default: // the takeover will come to one of the phases above, or the leader changes
+		return
+	}
+	m.quiesced = true
+	order := slices.Clone(real)
+	slices.SortStableFunc(order, func(a, b int32) int {
+		return int(sign(m.lengthOf(b) - m.lengthOf(a)))
+	})
+	end, chain := m.LogEnd(), m.chain
+	if !complete {
+		end = m.lengthOf(order[0])
+		if c, _, ok := m.record.ChainOf(lineage.Log{End: end, LastEpoch: m.followers[order[0]].lastEpoch}); ok {
+			chain = c
+		}
+	}
+	m.do(Quiesced{m.epoch, complete, order, chain.SourceEpochBefore(end), end})
+}
+
+func (m *Machine) lengthOf(id int32) int64 {
+	f := m.followers[id]
+	switch {
+	case f == nil:
+		return -1
+	case f.valid:
+		return f.end
+	default:
+		return f.offset
+	}
+}
+
+func sign(n int64) int64 {
+	switch {
+	case n < 0:
+		return -1
+	case n > 0:
+		return 1
+	}
+	return 0
+}
+
+// Status returns a copy of where the machine stands.
+func (m *Machine) Status() Status {
+	return Status{
+		Phase: m.phase, Epoch: m.epoch, HighWatermark: m.hw, End: m.end, Durable: m.durable, Start: m.s, BufferStart: m.bufferStart,
+		Waiting: m.phase != Off && len(m.cfg.Virtual.Real(m.view.ISR)) == 0, Quiesced: m.quiesced, Reading: m.reading,
+	}
+}
+
+// Chain returns the lineage in force now, for OffsetForLeaderEpoch and describe.
+func (m *Machine) Chain() lineage.Chain { return slices.Clone(m.chain) }
+
+// Followers returns the validated log ends, for describe and tests.
+func (m *Machine) Followers() map[int32]int64 {
+	out := maps.Collect(func(yield func(int32, int64) bool) {
+		for id, f := range m.followers {
+			if f.valid && !yield(id, f.end) {
+				return
+			}
+		}
+	})
+	return out
+}
