@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -252,9 +253,33 @@ func (c Config) properties(n nodePlan, voters string) map[string]string {
 // propertiesText writes a Java properties file.
 func propertiesText(p map[string]string) string {
 	var b strings.Builder
-	escape := strings.NewReplacer("\\", "\\\\", "\n", "\\n", "\r", "\\r")
 	for _, k := range sortedKeys(p) {
-		fmt.Fprintf(&b, "%s=%s\n", k, escape.Replace(p[k]))
+		fmt.Fprintf(&b, "%s=%s\n", k, escapeProperty(p[k]))
+	}
+	return b.String()
+}
+
+// escapeProperty writes a value so that Java reads it back as it is. Such files
+// are ASCII; anything else is written as UTF-16 escapes.
+func escapeProperty(value string) string {
+	var b strings.Builder
+	for i, r := range value {
+		switch {
+		case r == '\\':
+			b.WriteString(`\\`)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == ' ' && i == 0: // leading white space is dropped otherwise
+			b.WriteString(`\ `)
+		case r < ' ' || r > '~':
+			for _, u := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&b, `\u%04x`, u)
+			}
+		default:
+			b.WriteRune(r)
+		}
 	}
 	return b.String()
 }

@@ -5,8 +5,8 @@
 // Nothing in it is a mock. A [Cluster] is a set of JVMs on this machine's
 // loopback address, whose nodes can be stopped, killed, paused, resumed and
 // restarted one by one; logs are read both by Kafka's own DumpLogSegments
-// ([Cluster.DumpLog]) and, much faster, straight from the segment files
-// ([Cluster.ReadLog]); Kafka's Java clients and tools run from the same jars
+// ([Node.DumpLog]) and, much faster, straight from the segment files
+// ([Node.ReadLog], [Cluster.SameLogs]); Kafka's Java clients and tools run from the same jars
 // ([Installation.Tool], [Installation.Consume], [Installation.Produce]).
 //
 // The core needs no testing.TB, so that plain programs can use it; testing.go

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"sort"
 	"strings"
 	"text/template"
@@ -218,9 +217,9 @@ func fetchJars(ctx context.Context, cache, name string, artifacts []artifact) (l
 	defer cancel()
 	// The second try asks Maven to forget failures that it remembers (-U).
 	args := []string{"-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=" + libs}
-	out, err := runMaven(ctx, dir, args)
+	out, err := runChild(ctx, dir, "mvn", args...)
 	if err != nil && ctx.Err() == nil {
-		out, err = runMaven(ctx, dir, append([]string{"-U"}, args...))
+		out, err = runChild(ctx, dir, "mvn", append([]string{"-U"}, args...)...)
 	}
 	if err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
@@ -235,17 +234,6 @@ func fetchJars(ctx context.Context, cache, name string, artifacts []artifact) (l
 		return "", err
 	}
 	return libs, nil
-}
-
-func runMaven(ctx context.Context, dir string, args []string) (string, error) {
-	runtime.LockOSThread() // see childAttr
-	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, "mvn", args...)
-	cmd.Dir = dir
-	cmd.SysProcAttr = childAttr(false)
-	cmd.WaitDelay = 5 * time.Second
-	out, err := cmd.CombinedOutput()
-	return string(out), err
 }
 
 const brokerLogging = `status=error

@@ -31,12 +31,14 @@ func javaBinary() (string, error) {
 
 // ToolRun says how to run a Java program from Kafka's jars.
 type ToolRun struct {
-	Class  string // main class, or the path of a .java source file
+	Class  string // main class
 	Args   []string
 	Stdin  io.Reader
 	HeapMB int // 256 when 0
 	// Flags go to the JVM, such as -D settings.
 	Flags []string
+
+	classes string // folder of classes beside Kafka's
 }
 
 // ToolResult is what a finished program left.
@@ -117,7 +119,11 @@ func (in *Installation) toolCommand(run ToolRun) ([]string, error) {
 	argv := append([]string{java, fmt.Sprintf("-Xmx%dm", heap)}, fastStart...)
 	argv = append(argv, "-Djava.awt.headless=true", "-Dlog4j2.configurationFile="+in.toolLogging)
 	argv = append(argv, run.Flags...)
-	argv = append(argv, "-cp", in.Classpath(), run.Class)
+	cp := in.Classpath()
+	if run.classes != "" {
+		cp = run.classes + string(os.PathListSeparator) + cp
+	}
+	argv = append(argv, "-cp", cp, run.Class)
 	return append(argv, run.Args...), nil
 }
 
