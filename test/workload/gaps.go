@@ -65,11 +65,12 @@ func (l *Load) Gaps(ctx context.Context) ([]Gaps, error) {
 func (l *Load) WaitForGaps(ctx context.Context) ([]Gaps, error) {
 	var gaps []Gaps
 	err := poll(ctx, 250*time.Millisecond, func() (bool, error) {
-		var err error
-		gaps, err = l.Gaps(ctx)
+		now, err := l.Gaps(ctx)
 		if err != nil {
 			return false, err
 		}
+		gaps = now
+		l.log.Debug("gaps", "gaps", gaps)
 		// Which partition keeps an empty batch is the cleaner's business: one of a topic is enough.
 		empty := make(map[string]int64)
 		for _, g := range gaps {

@@ -9,15 +9,18 @@ import (
 )
 
 const (
-	tick = 20 * time.Millisecond
+	// tick is long enough for batches of several records at low rates.
+	tick = 100 * time.Millisecond
 	// maxBuffered bounds what waits in one producer while its brokers are away.
 	maxBuffered = 5000
 	// transactionLength is how long a transaction goes on, and clientLife how long one
 	// producer id writes to a compacted topic.
-	transactionLength = 250 * time.Millisecond
+	transactionLength = 350 * time.Millisecond
 	clientLife        = 2 * time.Second
 	// openTransactionTimeout is the longest that brokers grant by default.
 	openTransactionTimeout = 15 * time.Minute
+	// rotatingIDs is how many transactional ids a compacted topic is written by in turn.
+	rotatingIDs = 3
 	// openRecords is how many records per partition the open transaction has.
 	openRecords = 5
 )
@@ -148,15 +151,25 @@ type keyed struct {
 	tombstone bool
 }
 
-func (l *Load) transactionalID(t *topic) string { return t.name + "-" + l.id }
+// transactionalID is used by client number n of a topic.
+func (l *Load) transactionalID(t *topic, n int) string {
+	return fmt.Sprintf("%s-%s-%d", t.name, l.id, n%rotatingIDs)
+}
 
 // runTransactions writes transactions, three of four committed.
 func (l *Load) runTransactions(generate, live context.Context, t *topic) error {
-	round := 0
+	round, client, life := 0, 0, time.Duration(0)
+	if t.kind == CompactedTransactional {
+		life = clientLife // for empty batches, as in run
+	}
 	for generate.Err() == nil {
-		err := l.runTransactionalClient(generate, live, t, &round)
-		if live.Err() != nil || err == nil {
+		err := l.runTransactionalClient(generate, live, t, l.transactionalID(t, client), life, &round)
+		if live.Err() != nil {
 			return nil
+		}
+		if err == nil {
+			client++
+			continue
 		}
 		if !retriable(err) {
 			return err
@@ -171,15 +184,16 @@ func (l *Load) runTransactions(generate, live context.Context, t *topic) error {
 	return nil
 }
 
-func (l *Load) runTransactionalClient(generate, live context.Context, t *topic, round *int) error {
-	cl, err := l.producer(t, kgo.TransactionalID(l.transactionalID(t)), kgo.TransactionTimeout(time.Minute))
+func (l *Load) runTransactionalClient(generate, live context.Context, t *topic, id string, life time.Duration, round *int) error {
+	cl, err := l.producer(t, kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
 	p := l.pace(t, cl)
 	defer p.stop()
-	for generate.Err() == nil {
+	start := time.Now()
+	for generate.Err() == nil && (life == 0 || time.Since(start) < life) {
 		*round++
 		if err := l.oneTransaction(generate, live, t, p, *round%4 != 3); err != nil {
 			return err
@@ -239,7 +253,7 @@ func (l *Load) endTransaction(live context.Context, t *topic, cl *kgo.Client, tx
 // runBehindOpen commits one transaction, opens another one that it never ends, and then
 // goes on without transactions.
 func (l *Load) runBehindOpen(generate, live context.Context, t *topic) error {
-	cl, err := l.producer(t, kgo.TransactionalID(l.transactionalID(t)), kgo.TransactionTimeout(openTransactionTimeout))
+	cl, err := l.producer(t, kgo.TransactionalID(l.transactionalID(t, 0)), kgo.TransactionTimeout(openTransactionTimeout))
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,11 @@ func (f filler) record(topic string, kind Kind, partition int32, n int64, size i
 	switch {
 	case kind.compacted():
 		r.Key = fmt.Appendf(nil, "k%02d", n%keysPerPartition)
-		if n/keysPerPartition%5 == 4 && n%3 == 0 {
+		if n%3 == 0 {
+			// Hot keys among the others: the cleaner takes some records of a batch and leaves some.
+			r.Key = fmt.Appendf(nil, "hot%d", n%4)
+		}
+		if n/keysPerPartition%5 == 4 && n%4 == 1 {
 			tombstone(r, n)
 		}
 	case kind == Shapes:
