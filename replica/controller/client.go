@@ -306,8 +306,12 @@ func (e *UnavailableError) Unwrap() []error {
 func notActive(resp kmsg.Response) error {
 	var first error
 	for _, code := range refusals(resp) {
-		// 6 is what the raft layer says, 41 the controller above it.
-		if code != kerr.NotController.Code && code != kerr.NotLeaderForPartition.Code {
+		switch code {
+		case kerr.NotController.Code, kerr.NotLeaderForPartition.Code:
+			// 6 is what the raft layer says, 41 the controller above it.
+		case kerr.UnknownLeaderEpoch.Code:
+			// Of a fetch: a controller that has not heard of the latest election yet.
+		default:
 			return nil
 		}
 		if first == nil {

@@ -13,11 +13,10 @@ import (
 // read it while an Observer moves it forward; each method sees the log between two
 // batches, never in the middle of one.
 type Image struct {
-	virtual ids.Virtual
+	virtual ids.Virtual // never changes
 
 	mu sync.RWMutex // guards the following
 	st *state
-
 	// moved is closed, and replaced, after each applied batch: it wakes Wait.
 	moved chan struct{}
 
@@ -31,7 +30,7 @@ type Image struct {
 func NewImage(v ids.Virtual) *Image {
 	return &Image{
 		virtual: v,
-		st:      newState(),
+		st:      newState(v),
 		moved:   make(chan struct{}),
 		subs:    make(map[int]func(Delta)),
 	}
@@ -171,30 +170,41 @@ func (i *Image) Wait(ctx context.Context, cond func() bool) error {
 	}
 }
 
-// update runs change under the write lock, then wakes waiters and tells subscribers
-// what change reported. An error of change is returned with nothing published to
-// subscribers; waiters are woken all the same, as records before the bad one may
-// have been applied.
-func (i *Image) update(change func(*state, *changes) (*state, error)) error {
+// apply runs change under the write lock, then wakes waiters and tells subscribers what
+// it changed. After an error the image is not to be trusted, and nobody is told.
+func (i *Image) apply(change func(*state, *changes) error) error {
 	c := newChanges()
 	i.mu.Lock()
-	next, err := change(i.st, c)
-	if next != nil {
-		i.st = next
-	}
-	close(i.moved)
-	i.moved = make(chan struct{})
+	err := change(i.st, c)
+	i.wake()
 	i.mu.Unlock()
-	if err != nil {
-		return err
+	if err == nil {
+		i.publish(c)
 	}
-	if d, any := c.delta(); any {
-		i.publish(d)
-	}
-	return nil
+	return err
 }
 
-func (i *Image) publish(d Delta) {
+// replace puts another state in the place of the image's, and publishes what differs.
+func (i *Image) replace(next *state) {
+	c := newChanges()
+	i.mu.Lock()
+	diff(i.st, next, c)
+	i.st = next
+	i.wake()
+	i.mu.Unlock()
+	i.publish(c)
+}
+
+func (i *Image) wake() {
+	close(i.moved)
+	i.moved = make(chan struct{})
+}
+
+func (i *Image) publish(c *changes) {
+	d, some := c.delta()
+	if !some {
+		return
+	}
 	i.subsMu.Lock()
 	fns := make([]func(Delta), 0, len(i.subs))
 	for _, n := range slices.Sorted(maps.Keys(i.subs)) {
