@@ -338,8 +338,14 @@ func TestTakenPort(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	ports, err := FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := Config{Brokers: 1, Properties: map[string]string{
-		"listeners": fmt.Sprintf("INTERNAL://%s,CONTROLLER://127.0.0.1:0", l.Addr()), "advertised.listeners": fmt.Sprintf("INTERNAL://%s", l.Addr()),
+		"listeners":                fmt.Sprintf("INTERNAL://%s,CONTROLLER://127.0.0.1:%d", l.Addr(), ports[0]),
+		"advertised.listeners":     fmt.Sprintf("INTERNAL://%s", l.Addr()),
+		"controller.quorum.voters": fmt.Sprintf("1@127.0.0.1:%d", ports[0]),
 	}}
 	if cfg, err = cfg.withDefaults(); err != nil {
 		t.Fatal(err)
