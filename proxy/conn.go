@@ -1,0 +1,652 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// readBuffer is the size of a connection's two read buffers. A frame up to this
+	// size is looked at and passed on in place; a larger one is streamed.
+	readBuffer = 64 << 10
+	// spliceFrom is the rest of a frame from which on the kernel moves the bytes
+	// from socket to socket; below, that costs more than copying.
+	spliceFrom = 64 << 10
+)
+
+// Reasons for a connection to end that are nobody's fault.
+var (
+	errClientClosed = errors.New("client closed the connection")
+	errDrained      = errors.New("drained")
+	errStopped      = errors.New("proxy stopped")
+)
+
+// conn is one client connection and its upstream connection.
+type conn struct {
+	p      *Proxy
+	id     uint64
+	log    *slog.Logger
+	client net.Conn
+	up     net.Conn
+
+	// in belongs to the reader.
+	in *bufio.Reader
+	// tokens counts the raw SASL frames that are still to come, see sasl.go. It
+	// belongs to the reader.
+	tokens tokens
+	// clientID is the client id of the last request read whole. The reader sets it; a
+	// conversation reads it while the reader waits.
+	clientID *string
+	// out belongs to the writer.
+	out       *upstreamReader
+	authority authority
+
+	queue chan exchange
+
+	// ctx ends with the connection; its cause says why.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex // guards the following
+	inFrame  bool       // the reader is between the first byte of a frame and its end
+	draining bool
+}
+
+// exchange is one request and how it gets its answer. The reader puts it into the
+// queue and then writes send upstream; the writer delivers the answer when it comes
+// to the head of the queue.
+type exchange struct {
+	key, version int16
+	correlation  int32
+
+	// send goes upstream, a whole frame. Empty: nothing is sent, or it was streamed.
+	send []byte
+	// noResponse: nothing will be answered (Produce with acks=0), so that the
+	// exchange never enters the queue.
+	noResponse bool
+	// raw: the response is a SASL token without a header.
+	raw bool
+
+	// What becomes of the upstream's response: at most one of these; none: relayed.
+
+	// transform is given the response's body and returns what to send instead, nil to
+	// pass the response on as it is.
+	transform func(body []byte) (kmsg.Response, error)
+	// inspect walks over a Fetch response, see fetchwalk.go.
+	inspect *fetchInspector
+
+	// How an exchange is answered that waits for no response upstream.
+
+	// converse runs first, with the upstream connection for itself: every earlier
+	// answer is delivered, and the reader sends nothing until it returns.
+	converse func(ctx context.Context, up *conversation) error
+	released chan struct{}
+	// answer returns a whole response frame. Its context ends with the connection.
+	answer func(ctx context.Context) (net.Buffers, error)
+	// hangUp ends the connection once the earlier answers are delivered.
+	hangUp error
+}
+
+// local tells whether the exchange is answered without an upstream response of its own.
+func (e *exchange) local() bool {
+	return e.answer != nil || e.converse != nil || e.hangUp != nil
+}
+
+// run serves the connection until it ends. It returns when all goroutines of the
+// connection have ended.
+func (c *conn) run() {
+	defer c.client.Close()
+	up, err := c.dial()
+	if err != nil {
+		c.close(fmt.Errorf("connect to the home broker: %w", err))
+		c.logEnd()
+		return
+	}
+	defer up.Close()
+	c.up = up
+	c.in = bufio.NewReaderSize(c.client, readBuffer)
+	c.out = newUpstreamReader(up)
+	c.queue = make(chan exchange, c.p.cfg.MaxInFlight)
+
+	// Closing the sockets is what unblocks reads and writes when the context ends.
+	stop := context.AfterFunc(c.ctx, func() {
+		_ = c.client.Close()
+		_ = up.Close()
+	})
+	defer stop()
+
+	var wg sync.WaitGroup
+	wg.Go(c.out.watch)
+	wg.Go(func() {
+		err := c.write()
+		c.close(err)
+		c.out.stop()
+		// The reader may wait for room in the queue.
+		for range c.queue { //nolint:revive // emptied, not used
+		}
+	})
+	err = c.read()
+	if !errors.Is(err, errDrained) {
+		c.close(err)
+	}
+	close(c.queue) // after a drain the writer delivers what is queued first
+	wg.Wait()
+	c.logEnd()
+}
+
+func (c *conn) dial() (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.p.cfg.DialTimeout)
+	defer cancel()
+	return c.p.cfg.Dial(ctx)
+}
+
+// close ends the connection. The first cause stands.
+func (c *conn) close(cause error) { c.cancel(cause) }
+
+func (c *conn) logEnd() {
+	cause := context.Cause(c.ctx)
+	level := slog.LevelWarn
+	if errors.Is(cause, errClientClosed) || errors.Is(cause, errDrained) || errors.Is(cause, errStopped) {
+		level = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), level, "connection closed", "reason", cause)
+}
+
+// drain lets the connection end after the frame that is being read, if any, and after
+// the answers that are due.
+func (c *conn) drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.draining = true
+	if !c.inFrame {
+		// Wakes the reader, which waits for the next frame.
+		_ = c.client.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// begin waits for the first byte of the next frame.
+func (c *conn) begin() error {
+	c.mu.Lock()
+	c.inFrame = false
+	draining := c.draining
+	c.mu.Unlock()
+	if draining {
+		return errDrained
+	}
+	_, err := c.in.Peek(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
+		return errDrained
+	}
+	if err != nil {
+		return clientError(err)
+	}
+	c.inFrame = true
+	return nil
+}
+
+func clientError(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || isReset(err) {
+		return errClientClosed
+	}
+	return fmt.Errorf("read from the client: %w", err)
+}
+
+// read is the reader: it takes frames from the client until the connection ends.
+func (c *conn) read() error {
+	for {
+		if err := c.begin(); err != nil {
+			return err
+		}
+		if err := c.readFrame(); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *conn) readFrame() error {
+	b, err := c.in.Peek(sizeLen)
+	if err != nil {
+		return clientError(err)
+	}
+	size := int(int32(binary.BigEndian.Uint32(b)))
+	if size < 0 || size > c.p.cfg.MaxFrame {
+		return fmt.Errorf("request of %d bytes, at most %d are accepted", size, c.p.cfg.MaxFrame)
+	}
+	if c.tokens.pending() {
+		token, err := c.peekFrame(min(size, 1))
+		if err != nil {
+			return err
+		}
+		if c.tokens.take(token) {
+			return c.stream(exchange{raw: true}, size)
+		}
+	}
+	if size < minRequest {
+		return fmt.Errorf("request of %d bytes, the shortest header has %d", size, minRequest)
+	}
+	b, err = c.peekFrame(minRequest)
+	if err != nil {
+		return err
+	}
+	h := fixedHeader(b)
+	r := c.p.rows[h.key]
+	c.p.deps.Metrics.Request(h.key, h.version, size)
+	if r == nil {
+		return c.stream(relayed(h), size)
+	}
+	if h.version > r.max && r.key != keyApiVersions {
+		return fmt.Errorf("%s request of version %d, at most %d is known", kmsg.NameForKey(h.key), h.version, r.max)
+	}
+	if r.light != nil {
+		ex, ok, err := r.light(c, h, size)
+		if err != nil {
+			return fmt.Errorf("%s request of version %d: %w", kmsg.NameForKey(h.key), h.version, err)
+		}
+		if ok {
+			return c.stream(ex, size)
+		}
+	}
+	return c.intercept(r, h, size)
+}
+
+// peekFrame returns the first n bytes of the frame in in, behind its length.
+func (c *conn) peekFrame(n int) ([]byte, error) {
+	b, err := c.in.Peek(sizeLen + n)
+	if err != nil {
+		return nil, clientError(err)
+	}
+	return b[sizeLen:], nil
+}
+
+// peekAll returns as much of a frame's beginning as fits the read buffer.
+func (c *conn) peekAll(size int) ([]byte, error) {
+	return c.peekFrame(min(size, readBuffer-sizeLen))
+}
+
+// relayed is the exchange of a request that is passed on untouched.
+func relayed(h header) exchange {
+	return exchange{key: h.key, version: h.version, correlation: h.correlation}
+}
+
+// stream passes the frame in in on, under the given exchange.
+func (c *conn) stream(ex exchange, size int) error {
+	if err := c.enqueue(&ex); err != nil {
+		return err
+	}
+	if err := copyFrame(c.up, c.in, c.client, int64(sizeLen+size)); err != nil {
+		return fmt.Errorf("relay a request: %w", err)
+	}
+	return nil
+}
+
+// intercept reads the frame in in whole and lets the row's handler decide.
+func (c *conn) intercept(r *row, h header, size int) error {
+	// What is held in memory by all connections together is bounded; small frames are
+	// bounded by the number of connections.
+	if size > readBuffer {
+		weight := min(int64(size), c.p.cfg.BufferedBytes)
+		if err := c.p.budget.Acquire(c.ctx, weight); err != nil {
+			return context.Cause(c.ctx)
+		}
+		defer c.p.budget.Release(weight)
+	}
+	req := request{header: h}
+	if r.pooled {
+		buf := c.p.buffers.get(sizeLen + size)
+		defer buf.release()
+		req.raw = buf.b
+	} else {
+		req.raw = make([]byte, sizeLen+size)
+	}
+	if _, err := io.ReadFull(c.in, req.raw); err != nil {
+		return clientError(err)
+	}
+	full, err := parseHeader(req.raw[sizeLen:], c.p.flex.flexible)
+	if err != nil {
+		return fmt.Errorf("request header of API %d version %d: %w", h.key, h.version, err)
+	}
+	req.header = full
+	req.body = req.raw[sizeLen+full.size:]
+	c.clientID = full.clientID
+	ex, err := r.handle(c, &req)
+	if err != nil {
+		return fmt.Errorf("%s request of version %d: %w", c.p.apiName(h.key), h.version, err)
+	}
+	if ex.hangUp != nil {
+		// What else the request held goes out before the writer ends the connection.
+		if err := c.send(&ex); err != nil {
+			return err
+		}
+		if err := c.enqueue(&ex); err != nil {
+			return err
+		}
+		<-c.ctx.Done()
+		return context.Cause(c.ctx)
+	}
+	if err := c.enqueue(&ex); err != nil {
+		return err
+	}
+	if err := c.send(&ex); err != nil {
+		return err
+	}
+	if ex.released != nil {
+		select {
+		case <-ex.released:
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+	}
+	return nil
+}
+
+func (c *conn) send(ex *exchange) error {
+	if len(ex.send) == 0 {
+		return nil
+	}
+	if _, err := c.up.Write(ex.send); err != nil {
+		return fmt.Errorf("write to the home broker: %w", err)
+	}
+	return nil
+}
+
+// enqueue puts an exchange into the queue. It waits while MaxInFlight answers are due,
+// which stops reading from the client.
+func (c *conn) enqueue(ex *exchange) error {
+	if ex.noResponse {
+		return nil
+	}
+	if ex.converse != nil {
+		ex.released = make(chan struct{})
+	}
+	select {
+	case c.queue <- *ex:
+		return nil
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+}
+
+// write is the writer: it delivers the answers of the queue in order.
+func (c *conn) write() error {
+	for {
+		ex, err := c.next()
+		if err != nil {
+			return err
+		}
+		if err := c.deliver(&ex); err != nil {
+			return err
+		}
+	}
+}
+
+// next returns the next exchange. While there is none, it watches the upstream
+// connection.
+func (c *conn) next() (exchange, error) {
+	select {
+	case ex, ok := <-c.queue:
+		return c.queued(ex, ok)
+	default:
+	}
+	c.out.arm()
+	select {
+	case ex, ok := <-c.queue:
+		return c.queued(ex, ok)
+	case err := <-c.out.ready:
+		c.out.armed = false
+		if err != nil {
+			return exchange{}, upstreamError(err)
+		}
+	case <-c.ctx.Done():
+		return exchange{}, context.Cause(c.ctx)
+	}
+	// A response is there; its exchange was put into the queue before the request was
+	// sent.
+	select {
+	case ex, ok := <-c.queue:
+		return c.queued(ex, ok)
+	case <-c.ctx.Done():
+		return exchange{}, context.Cause(c.ctx)
+	}
+}
+
+func (c *conn) queued(ex exchange, ok bool) (exchange, error) {
+	if !ok {
+		return ex, errDrained
+	}
+	return ex, nil
+}
+
+func upstreamError(err error) error {
+	if errors.Is(err, io.EOF) || isReset(err) {
+		return errors.New("home broker closed the connection")
+	}
+	return fmt.Errorf("read from the home broker: %w", err)
+}
+
+// deliver writes the answer of an exchange to the client.
+func (c *conn) deliver(ex *exchange) error {
+	if ex.local() {
+		return c.deliverLocal(ex)
+	}
+	if err := c.out.await(c.ctx); err != nil {
+		return err
+	}
+	size, err := c.out.size()
+	if err != nil {
+		return err
+	}
+	if !ex.raw {
+		if err := c.out.checkCorrelation(ex.correlation); err != nil {
+			return err
+		}
+	}
+	switch {
+	case ex.transform != nil:
+		return c.deliverTransformed(ex, size)
+	case ex.inspect != nil:
+		return ex.inspect.deliver(c, ex, size)
+	default:
+		return c.relayResponse(size)
+	}
+}
+
+// relayResponse passes the upstream frame on.
+func (c *conn) relayResponse(size int) error {
+	if err := copyFrame(c.client, c.out.r, c.up, int64(sizeLen+size)); err != nil {
+		return fmt.Errorf("relay a response: %w", err)
+	}
+	return nil
+}
+
+func (c *conn) deliverLocal(ex *exchange) error {
+	if ex.converse != nil {
+		err := ex.converse(c.ctx, &conversation{c: c})
+		close(ex.released)
+		if err != nil {
+			return fmt.Errorf("%s of version %d: %w", c.p.apiName(ex.key), ex.version, err)
+		}
+	}
+	if ex.hangUp != nil {
+		return ex.hangUp
+	}
+	frame, err := ex.answer(c.ctx)
+	if err != nil {
+		return fmt.Errorf("%s of version %d: %w", c.p.apiName(ex.key), ex.version, err)
+	}
+	return c.writeClient(frame)
+}
+
+func (c *conn) writeClient(frame net.Buffers) error {
+	if _, err := frame.WriteTo(c.client); err != nil {
+		return fmt.Errorf("write to the client: %w", err)
+	}
+	return nil
+}
+
+func (c *conn) deliverTransformed(ex *exchange, size int) error {
+	if size > c.p.cfg.MaxResponse {
+		return fmt.Errorf("%s response of %d bytes, at most %d are read", c.p.apiName(ex.key), size, c.p.cfg.MaxResponse)
+	}
+	buf := c.p.buffers.get(sizeLen + size)
+	defer buf.release()
+	if _, err := io.ReadFull(c.out.r, buf.b); err != nil {
+		return upstreamError(err)
+	}
+	return c.transformAndWrite(ex, buf.b)
+}
+
+// transformAndWrite applies an exchange's transform to a whole response frame.
+func (c *conn) transformAndWrite(ex *exchange, raw []byte) error {
+	body, err := responseBody(raw[sizeLen:], ex.key, c.p.flex.flexible(ex.key, ex.version))
+	if err != nil {
+		return err
+	}
+	resp, err := ex.transform(body)
+	if err != nil {
+		return fmt.Errorf("%s response of version %d: %w", c.p.apiName(ex.key), ex.version, err)
+	}
+	if resp == nil {
+		return c.writeClient(net.Buffers{raw})
+	}
+	out := c.p.buffers.get(len(raw) + 512)
+	defer out.release()
+	return c.writeClient(net.Buffers{appendResponse(out.b[:0], resp, ex.correlation)})
+}
+
+// upstreamReader is the read side of the upstream connection. It belongs to the
+// writer, but for the time between arm and the receipt from ready: then the watcher
+// uses r.
+type upstreamReader struct {
+	r     *bufio.Reader
+	armed bool
+	arms  chan struct{}
+	ready chan error
+}
+
+func newUpstreamReader(up net.Conn) *upstreamReader {
+	return &upstreamReader{
+		r:     bufio.NewReaderSize(up, readBuffer),
+		arms:  make(chan struct{}, 1),
+		ready: make(chan error, 1),
+	}
+}
+
+// watch is the watcher.
+func (u *upstreamReader) watch() {
+	for range u.arms {
+		_, err := u.r.Peek(1)
+		u.ready <- err
+	}
+}
+
+// arm lets the watcher wait for the next byte.
+func (u *upstreamReader) arm() {
+	if !u.armed {
+		u.armed = true
+		u.arms <- struct{}{}
+	}
+}
+
+func (u *upstreamReader) stop() { close(u.arms) }
+
+// await gets the reader back from the watcher.
+func (u *upstreamReader) await(ctx context.Context) error {
+	if !u.armed {
+		return nil
+	}
+	select {
+	case err := <-u.ready:
+		u.armed = false
+		if err != nil {
+			return upstreamError(err)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// size returns the length of the next frame without taking it from the reader.
+func (u *upstreamReader) size() (int, error) {
+	b, err := u.r.Peek(sizeLen)
+	if err != nil {
+		return 0, upstreamError(err)
+	}
+	n := int(int32(binary.BigEndian.Uint32(b)))
+	if n < 0 {
+		return 0, fmt.Errorf("response of %d bytes", n)
+	}
+	return n, nil
+}
+
+// checkCorrelation compares the correlation id of the next frame.
+func (u *upstreamReader) checkCorrelation(want int32) error {
+	b, err := u.r.Peek(sizeLen + minResponse)
+	if err != nil {
+		return upstreamError(err)
+	}
+	if got := int32(binary.BigEndian.Uint32(b[sizeLen:])); got != want {
+		return fmt.Errorf("response with correlation id %d, want %d: out of step", got, want)
+	}
+	return nil
+}
+
+// copyFrame moves n bytes from src to dst: what is buffered first; then, of a large
+// rest between TCP sockets, by the kernel (splice) directly from raw, which is what
+// src reads from.
+func copyFrame(dst net.Conn, src *bufio.Reader, raw net.Conn, n int64) error {
+	for n > 0 {
+		if src.Buffered() == 0 && n >= spliceFrom {
+			if ok, err := splice(dst, raw, n); ok {
+				return err
+			}
+		}
+		if src.Buffered() == 0 {
+			if _, err := src.Peek(1); err != nil {
+				return err
+			}
+		}
+		b, err := src.Peek(int(min(int64(src.Buffered()), n)))
+		if err != nil {
+			return err
+		}
+		if _, err := dst.Write(b); err != nil {
+			return err
+		}
+		n -= int64(len(b))
+		if _, err := src.Discard(len(b)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// splice moves n bytes between two TCP sockets without taking them into this process.
+// ok is false if that cannot be done.
+func splice(dst, src net.Conn, n int64) (ok bool, err error) {
+	d, ok := dst.(*net.TCPConn)
+	if !ok {
+		return false, nil
+	}
+	s, ok := src.(*net.TCPConn)
+	if !ok {
+		return false, nil
+	}
+	got, err := d.ReadFrom(&io.LimitedReader{R: s, N: n})
+	if err == nil && got < n {
+		err = io.ErrUnexpectedEOF
+	}
+	return true, err
+}

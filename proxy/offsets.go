@@ -1,0 +1,505 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// Timestamps of ListOffsets that stand for something else.
+const (
+	latest       int64 = -1
+	maxTimestamp int64 = -3
+)
+
+const (
+	consumerReplica int32 = -1
+	// debugReplica may ask a follower for offsets, and gets its log end.
+	debugReplica int32 = -2
+
+	readCommitted int8 = 1
+)
+
+// clamped tells whether the answer to a timestamp must not pass what is committed. The
+// earliest offsets need no clamp.
+func clamped(timestamp int64) bool {
+	return timestamp == latest || timestamp == maxTimestamp || timestamp >= 0
+}
+
+// listOffsets answers for mirror partitions from a real replica, clamped to what
+// consumers may see; the rest of a request is the home broker's.
+func (c *conn) listOffsets(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrListOffsetsRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	if req.ReplicaID >= 0 && c.p.cfg.Virtual {
+		ex := relayed(r.header)
+		c.followerOnly(&ex,
+			func(ctx context.Context) (net.Buffers, error) {
+				resp, err := c.p.deps.Replica.ListOffsets(ctx, req)
+				if err != nil {
+					return nil, err
+				}
+				return responseFrame(resp, r.header)
+			},
+			func(context.Context) (net.Buffers, error) {
+				return responseFrame(listOffsetsErrors(req, errTopicAuthorization), r.header)
+			})
+		return ex, nil
+	}
+	if req.ReplicaID != consumerReplica || r.version < 1 {
+		return r.forward(), nil
+	}
+	l := newOffsetLookup(c.p, req)
+	if len(l.mirror) == 0 {
+		return r.forward(), nil
+	}
+	ex := relayed(r.header)
+	ex.converse = l.run
+	ex.answer = func(context.Context) (net.Buffers, error) {
+		return responseFrame(l.response(), r.header)
+	}
+	return ex, nil
+}
+
+func listOffsetsErrors(req *kmsg.ListOffsetsRequest, code int16) *kmsg.ListOffsetsResponse {
+	resp := kmsg.NewPtrListOffsetsResponse()
+	for _, t := range req.Topics {
+		rt := kmsg.NewListOffsetsResponseTopic()
+		rt.Topic = t.Topic
+		for _, p := range t.Partitions {
+			rp := kmsg.NewListOffsetsResponseTopicPartition()
+			rp.Partition, rp.ErrorCode = p.Partition, code
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp
+}
+
+// offsetLookup is one consumer's ListOffsets with mirror partitions in it.
+type offsetLookup struct {
+	p   *Proxy
+	req *kmsg.ListOffsetsRequest
+	// ordinary are the partitions that a real broker leads.
+	ordinary []kmsg.ListOffsetsRequestTopic
+	mirror   []*mirrorOffset
+	answers  queuedAnswers
+	throttle int32
+}
+
+// mirrorOffset is one mirror partition of a lookup.
+type mirrorOffset struct {
+	topic     string
+	part      *metadata.Partition
+	ask       kmsg.ListOffsetsRequestTopicPartition
+	answer    kmsg.ListOffsetsResponseTopicPartition
+	logEnd    int64 // of the replica that answers
+	epoch     int32 // of the record at the log end
+	committed int64 // what consumers may see ends here
+}
+
+func (m *mirrorOffset) fail(code int16) {
+	m.answer = kmsg.NewListOffsetsResponseTopicPartition()
+	m.answer.Partition, m.answer.ErrorCode = m.ask.Partition, code
+	m.answer.Timestamp, m.answer.Offset = -1, -1
+}
+
+func (m *mirrorOffset) ok() bool { return m.answer.ErrorCode == errNone }
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+type queuedAnswers map[topicPartition]kmsg.ListOffsetsResponseTopicPartition
+
+func newOffsetLookup(p *Proxy, req *kmsg.ListOffsetsRequest) *offsetLookup {
+	l := &offsetLookup{p: p, req: req, answers: make(queuedAnswers)}
+	for _, t := range req.Topics {
+		rest := t
+		rest.Partitions = nil
+		for _, ask := range t.Partitions {
+			if part, ok := p.mirrorLed(t.Topic, ask.Partition); ok {
+				l.mirror = append(l.mirror, &mirrorOffset{topic: t.Topic, part: part, ask: ask})
+			} else {
+				rest.Partitions = append(rest.Partitions, ask)
+			}
+		}
+		if len(rest.Partitions) > 0 {
+			l.ordinary = append(l.ordinary, rest)
+		}
+	}
+	return l
+}
+
+// asker sends a request to some broker.
+type asker func(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
+
+func (l *offsetLookup) run(ctx context.Context, up *conversation) error {
+	if len(l.ordinary) > 0 {
+		req := *l.req
+		req.Topics = l.ordinary
+		resp, err := up.request(ctx, &req)
+		if err != nil {
+			return fmt.Errorf("ordinary partitions: %w", err)
+		}
+		l.collect(resp.(*kmsg.ListOffsetsResponse))
+	}
+	if err := l.lookup(ctx, l.mirror, up.request); err != nil {
+		return fmt.Errorf("mirror partitions: %w", err)
+	}
+	l.elsewhere(ctx)
+	return nil
+}
+
+func (l *offsetLookup) collect(resp *kmsg.ListOffsetsResponse) {
+	l.throttle = max(l.throttle, resp.ThrottleMillis)
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			l.answers[topicPartition{t.Topic, p.Partition}] = p
+		}
+	}
+}
+
+// elsewhere asks other real replicas for the partitions that the home broker has no
+// replica of. At a client listener a consumer is not sent to such a broker, and gets
+// NOT_LEADER_OR_FOLLOWER if its metadata is old. At a virtual listener it cannot go
+// elsewhere: the virtual broker is the leader it sees. The home broker has looked at
+// the caller's rights by then.
+func (l *offsetLookup) elsewhere(ctx context.Context) {
+	by := make(map[int32][]*mirrorOffset)
+	for _, m := range l.mirror {
+		code := m.answer.ErrorCode
+		if code != errNotLeaderOrFollower && code != errUnknownTopicOrPartition {
+			continue
+		}
+		m.fail(errNotLeaderOrFollower)
+		if !l.p.cfg.Virtual || l.p.deps.Brokers == nil {
+			continue
+		}
+		if leader, ok := l.p.shownLeader(m.part); ok && leader != l.p.cfg.Home {
+			by[leader] = append(by[leader], m)
+		}
+	}
+	for broker, ms := range by {
+		ask := func(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+			return l.p.deps.Brokers.Request(ctx, broker, req)
+		}
+		if err := l.lookup(ctx, ms, ask); err != nil {
+			l.p.log.Warn("offsets of mirror partitions cannot be looked up at their replica", "broker", broker, "err", err)
+			for _, m := range ms {
+				m.fail(errNotLeaderOrFollower)
+			}
+		}
+	}
+}
+
+// lookup answers mirror partitions from one broker that has real replicas of them.
+func (l *offsetLookup) lookup(ctx context.Context, ms []*mirrorOffset, ask asker) error {
+	answers, err := l.list(ctx, ms, ask, func(m *mirrorOffset) int64 { return m.ask.Timestamp })
+	if err != nil {
+		return err
+	}
+	var clamp []*mirrorOffset
+	for i, m := range ms {
+		m.answer = answers[i]
+		if m.ok() && clamped(m.ask.Timestamp) {
+			clamp = append(clamp, m)
+		}
+	}
+	if len(clamp) == 0 {
+		return nil
+	}
+	// The end of the log is an offset that a consumer may fetch at without an error
+	// and without getting records, wherever the high watermark is.
+	ends, err := l.list(ctx, clamp, ask, func(*mirrorOffset) int64 { return latest })
+	if err != nil {
+		return err
+	}
+	for i, m := range clamp {
+		if ends[i].ErrorCode != errNone {
+			m.fail(ends[i].ErrorCode)
+			continue
+		}
+		m.logEnd, m.epoch = ends[i].Offset, ends[i].LeaderEpoch
+	}
+	if err := l.committed(ctx, clamp, ask); err != nil {
+		return err
+	}
+	for _, m := range clamp {
+		if m.ok() {
+			m.clamp()
+		}
+	}
+	return nil
+}
+
+// clamp changes an answer about the replica's whole log into one about what consumers
+// may see, as a leader would give it.
+func (m *mirrorOffset) clamp() {
+	a := &m.answer
+	switch {
+	case m.ask.Timestamp == latest:
+		a.Offset = min(a.Offset, m.committed)
+	case a.Offset >= m.committed:
+		// A record that is there but not visible yet: none.
+		a.Offset, a.Timestamp, a.LeaderEpoch = -1, -1, -1
+	}
+}
+
+// list asks for one timestamp of each partition, as the debugging replica, and returns
+// the answers in the same order.
+func (l *offsetLookup) list(ctx context.Context, ms []*mirrorOffset, ask asker, timestamp func(*mirrorOffset) int64) ([]kmsg.ListOffsetsResponseTopicPartition, error) {
+	req := *l.req
+	req.ReplicaID = debugReplica
+	req.Topics = nil
+	for _, m := range ms {
+		p := m.ask
+		p.Timestamp = timestamp(m)
+		if n := len(req.Topics); n == 0 || req.Topics[n-1].Topic != m.topic {
+			t := kmsg.NewListOffsetsRequestTopic()
+			t.Topic = m.topic
+			req.Topics = append(req.Topics, t)
+		}
+		t := &req.Topics[len(req.Topics)-1]
+		t.Partitions = append(t.Partitions, p)
+	}
+	resp, err := ask(ctx, &req)
+	if err != nil {
+		return nil, err
+	}
+	lr := resp.(*kmsg.ListOffsetsResponse)
+	l.throttle = max(l.throttle, lr.ThrottleMillis)
+	got := make(map[topicPartition]kmsg.ListOffsetsResponseTopicPartition)
+	for _, t := range lr.Topics {
+		for _, p := range t.Partitions {
+			got[topicPartition{t.Topic, p.Partition}] = p
+		}
+	}
+	out := make([]kmsg.ListOffsetsResponseTopicPartition, len(ms))
+	for i, m := range ms {
+		a, ok := got[topicPartition{m.topic, m.ask.Partition}]
+		if !ok {
+			return nil, fmt.Errorf("no answer for %s-%d", m.topic, m.ask.Partition)
+		}
+		out[i] = a
+	}
+	return out, nil
+}
+
+// committed fetches at the end of the log, as a consumer: the answer has the high
+// watermark and the last stable offset, and no records.
+func (l *offsetLookup) committed(ctx context.Context, ms []*mirrorOffset, ask asker) error {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version = fetchLeaders // by name, and followers answer
+	req.MaxBytes = 1
+	req.SessionEpoch = -1 // no session
+	req.IsolationLevel = l.req.IsolationLevel
+	index := make(map[topicPartition]*mirrorOffset)
+	for _, m := range ms {
+		if !m.ok() {
+			continue
+		}
+		index[topicPartition{m.topic, m.ask.Partition}] = m
+		p := kmsg.NewFetchRequestTopicPartition()
+		p.Partition = m.ask.Partition
+		p.FetchOffset = m.logEnd
+		p.CurrentLeaderEpoch = m.ask.CurrentLeaderEpoch
+		p.PartitionMaxBytes = 1
+		if n := len(req.Topics); n == 0 || req.Topics[n-1].Topic != m.topic {
+			t := kmsg.NewFetchRequestTopic()
+			t.Topic = m.topic
+			req.Topics = append(req.Topics, t)
+		}
+		t := &req.Topics[len(req.Topics)-1]
+		t.Partitions = append(t.Partitions, p)
+	}
+	if len(index) == 0 {
+		return nil
+	}
+	resp, err := ask(ctx, req)
+	if err != nil {
+		return err
+	}
+	fr := resp.(*kmsg.FetchResponse)
+	l.throttle = max(l.throttle, fr.ThrottleMillis)
+	if fr.ErrorCode != errNone {
+		return fmt.Errorf("fetch of high watermarks: error %d", fr.ErrorCode)
+	}
+	for _, t := range fr.Topics {
+		for _, p := range t.Partitions {
+			m := index[topicPartition{t.Topic, p.Partition}]
+			if m == nil {
+				continue
+			}
+			delete(index, topicPartition{t.Topic, p.Partition})
+			switch {
+			case p.ErrorCode == 1: // the log was truncated in between
+				m.fail(errNotLeaderOrFollower)
+			case p.ErrorCode != errNone:
+				m.fail(p.ErrorCode)
+			case l.req.IsolationLevel == readCommitted:
+				m.committed = p.LastStableOffset
+			default:
+				m.committed = p.HighWatermark
+			}
+		}
+	}
+	for _, m := range index {
+		m.fail(errNotLeaderOrFollower)
+	}
+	return nil
+}
+
+// response merges the answers in the order of the request.
+func (l *offsetLookup) response() *kmsg.ListOffsetsResponse {
+	for _, m := range l.mirror {
+		l.answers[topicPartition{m.topic, m.ask.Partition}] = m.answer
+	}
+	resp := kmsg.NewPtrListOffsetsResponse()
+	resp.ThrottleMillis = l.throttle
+	for _, t := range l.req.Topics {
+		rt := kmsg.NewListOffsetsResponseTopic()
+		rt.Topic = t.Topic
+		for _, p := range t.Partitions {
+			if a, ok := l.answers[topicPartition{t.Topic, p.Partition}]; ok {
+				rt.Partitions = append(rt.Partitions, a)
+			}
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp
+}
+
+// offsetForLeaderEpoch answers consumers for mirror partitions from the lineage. The
+// request goes to the home broker as it is: it follows the partition, so it checks the
+// caller's rights and epoch and then says that it does not lead, which is what is
+// replaced.
+func (c *conn) offsetForLeaderEpoch(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrOffsetForLeaderEpochRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	if r.version >= 3 && req.ReplicaID >= 0 && c.p.cfg.Virtual {
+		ex := relayed(r.header)
+		c.followerOnly(&ex,
+			func(ctx context.Context) (net.Buffers, error) {
+				resp, err := c.p.deps.Replica.OffsetForLeaderEpoch(ctx, req)
+				if err != nil {
+					return nil, err
+				}
+				return responseFrame(resp, r.header)
+			},
+			func(context.Context) (net.Buffers, error) {
+				return responseFrame(epochErrors(req, errTopicAuthorization), r.header)
+			})
+		return ex, nil
+	}
+	asked := make(map[topicPartition]int32)
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			if _, ok := c.p.mirrorLed(t.Topic, p.Partition); ok {
+				asked[topicPartition{t.Topic, p.Partition}] = p.LeaderEpoch
+			}
+		}
+	}
+	ex := r.forward()
+	if len(asked) > 0 {
+		ex.transform = func(body []byte) (kmsg.Response, error) {
+			resp, err := decodeResponse(r.key, r.version, body)
+			if err != nil {
+				return nil, err
+			}
+			c.p.answerEpochs(asked, resp.(*kmsg.OffsetForLeaderEpochResponse))
+			return resp, nil
+		}
+	}
+	return ex, nil
+}
+
+func (p *Proxy) answerEpochs(asked map[topicPartition]int32, resp *kmsg.OffsetForLeaderEpochResponse) {
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		for j := range t.Partitions {
+			a := &t.Partitions[j]
+			epoch, ok := asked[topicPartition{t.Topic, a.Partition}]
+			if !ok || (a.ErrorCode != errNotLeaderOrFollower && a.ErrorCode != errUnknownTopicOrPartition) {
+				continue
+			}
+			a.ErrorCode = errNotLeaderOrFollower
+			id, ok := p.deps.View.Topic(t.Topic)
+			if !ok {
+				continue
+			}
+			found, end, ready := p.deps.Lineage.EndOffset(ids.TopicPartition{TopicID: id, Partition: a.Partition}, epoch)
+			if !ready {
+				continue // asked again; "unknown" would make the consumer reset
+			}
+			a.ErrorCode, a.LeaderEpoch, a.EndOffset = errNone, found, end
+		}
+	}
+}
+
+func epochErrors(req *kmsg.OffsetForLeaderEpochRequest, code int16) *kmsg.OffsetForLeaderEpochResponse {
+	resp := kmsg.NewPtrOffsetForLeaderEpochResponse()
+	for _, t := range req.Topics {
+		rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
+		rt.Topic = t.Topic
+		for _, p := range t.Partitions {
+			rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+			rp.Partition, rp.ErrorCode = p.Partition, code
+			rp.LeaderEpoch, rp.EndOffset = -1, -1
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp
+}
+
+// writeTxnMarkers lets the virtual broker answer a transaction coordinator.
+func (c *conn) writeTxnMarkers(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrWriteTxnMarkersRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	ex := relayed(r.header)
+	c.followerOnly(&ex,
+		func(ctx context.Context) (net.Buffers, error) {
+			resp, err := c.p.deps.Replica.WriteTxnMarkers(ctx, req)
+			if err != nil {
+				return nil, err
+			}
+			return responseFrame(resp, r.header)
+		},
+		func(context.Context) (net.Buffers, error) {
+			return responseFrame(markerErrors(req, errClusterAuthorization), r.header)
+		})
+	return ex, nil
+}
+
+func markerErrors(req *kmsg.WriteTxnMarkersRequest, code int16) *kmsg.WriteTxnMarkersResponse {
+	resp := kmsg.NewPtrWriteTxnMarkersResponse()
+	for _, m := range req.Markers {
+		rm := kmsg.NewWriteTxnMarkersResponseMarker()
+		rm.ProducerID = m.ProducerID
+		for _, t := range m.Topics {
+			rt := kmsg.NewWriteTxnMarkersResponseMarkerTopic()
+			rt.Topic = t.Topic
+			for _, p := range t.Partitions {
+				rp := kmsg.NewWriteTxnMarkersResponseMarkerTopicPartition()
+				rp.Partition, rp.ErrorCode = p, code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			rm.Topics = append(rm.Topics, rt)
+		}
+		resp.Markers = append(resp.Markers, rm)
+	}
+	return resp
+}

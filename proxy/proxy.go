@@ -1,0 +1,224 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/readonly"
+)
+
+// HostPort is the address that clients are told of a broker.
+type HostPort struct {
+	Host string
+	Port int32
+}
+
+// Config is what a proxy needs to know about its listener. Zero values of the bounds
+// take the defaults.
+type Config struct {
+	// Name names the listener in logs.
+	Name string
+	// Virtual says that the virtual broker is registered at this listener; see the
+	// package's documentation.
+	Virtual bool
+	// IDs tells virtual brokers from real ones.
+	IDs ids.Virtual
+	// Home is the node id of the real broker behind the proxy.
+	Home int32
+	// Hosts are the addresses that clients are told instead of those the brokers
+	// advertise, by node id (node.host.mapping). Empty: the brokers advertise their
+	// proxies themselves.
+	Hosts map[int32]HostPort
+	// Dial opens an upstream connection. Its context ends with DialTimeout.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// ReadOnlyError is what writers to a mirror topic get.
+	ReadOnlyError readonly.ErrorCode
+
+	// MaxFrame bounds a request; default 100 MiB, as socket.request.max.bytes.
+	MaxFrame int
+	// MaxResponse bounds a response that is read into memory; default 100 MiB.
+	MaxResponse int
+	// BufferedBytes bounds the large requests that all connections together hold in
+	// memory; default 256 MiB.
+	BufferedBytes int64
+	// MaxInFlight bounds the unanswered requests of a connection; default 256.
+	MaxInFlight int
+	// MaxConnections bounds the connections; default 20,000.
+	MaxConnections int
+	// DialTimeout bounds opening an upstream connection; default 10 s.
+	DialTimeout time.Duration
+}
+
+func (c *Config) defaults() error {
+	if c.Dial == nil {
+		return errors.New("proxy: no way to dial the home broker")
+	}
+	if c.IDs <= 0 {
+		return errors.New("proxy: no offset of virtual broker ids")
+	}
+	c.MaxFrame = cmpDefault(c.MaxFrame, 100<<20)
+	c.MaxResponse = cmpDefault(c.MaxResponse, 100<<20)
+	c.BufferedBytes = cmpDefault(c.BufferedBytes, 256<<20)
+	c.MaxInFlight = cmpDefault(c.MaxInFlight, 256)
+	c.MaxConnections = cmpDefault(c.MaxConnections, 20000)
+	c.DialTimeout = cmpDefault(c.DialTimeout, 10*time.Second)
+	return nil
+}
+
+func cmpDefault[T int | int64 | time.Duration](v, def T) T {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+// Proxy serves the client connections of one or more sockets of one listener.
+type Proxy struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	flex    flexTable
+	rows    map[int16]*row
+	rules   readonly.Rules
+	buffers *buffers
+	budget  *semaphore.Weighted
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+
+	mu        sync.Mutex // guards the following
+	listeners []net.Listener
+	conns     map[*conn]struct{}
+	lastID    uint64
+	stopping  bool
+}
+
+// New returns a proxy that does not serve yet.
+func New(cfg Config, deps Deps) (*Proxy, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	if err := deps.defaults(cfg); err != nil {
+		return nil, err
+	}
+	p := &Proxy{
+		cfg:     cfg,
+		deps:    deps,
+		log:     deps.Log.With("listener", cfg.Name),
+		flex:    newFlexTable(),
+		buffers: new(buffers),
+		budget:  semaphore.NewWeighted(cfg.BufferedBytes),
+		conns:   make(map[*conn]struct{}),
+	}
+	p.rows = rowsFor(cfg, deps)
+	p.rules = readonly.Rules{
+		Lookup:     p.mirrorOf,
+		TopicName:  deps.View.TopicName,
+		Code:       cfg.ReadOnlyError,
+		StateTopic: stateTopic,
+	}
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	return p, nil
+}
+
+// Start serves the connections that ln accepts, until Stop. It closes ln.
+func (p *Proxy) Start(ln net.Listener) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping {
+		return errors.New("proxy: start after stop")
+	}
+	p.listeners = append(p.listeners, ln)
+	p.wg.Go(func() { p.accept(ln) })
+	return nil
+}
+
+// Stop accepts no more connections, lets those there are finish what they have begun,
+// and closes what is left when ctx ends. It returns when all have ended.
+func (p *Proxy) Stop(ctx context.Context) error {
+	p.mu.Lock()
+	p.stopping = true
+	for _, ln := range p.listeners {
+		_ = ln.Close()
+	}
+	for c := range p.conns {
+		c.drain()
+	}
+	p.mu.Unlock()
+
+	stop := context.AfterFunc(ctx, func() { p.cancel(errStopped) })
+	defer stop()
+	p.wg.Wait()
+	p.cancel(errStopped)
+	return ctx.Err()
+}
+
+func (p *Proxy) accept(ln net.Listener) {
+	defer ln.Close()
+	for {
+		nc, err := ln.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			p.log.Warn("accept failed", "err", err)
+			// Mostly a lack of file descriptors: connections must end first.
+			select {
+			case <-time.After(100 * time.Millisecond):
+				continue
+			case <-p.ctx.Done():
+				return
+			}
+		}
+		p.add(nc)
+	}
+}
+
+// add serves a new connection.
+func (p *Proxy) add(nc net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping || len(p.conns) >= p.cfg.MaxConnections {
+		p.log.Warn("connection refused", "client", nc.RemoteAddr(), "connections", len(p.conns))
+		_ = nc.Close()
+		return
+	}
+	p.lastID++
+	c := &conn{
+		p:      p,
+		id:     p.lastID,
+		log:    p.log.With("session", p.lastID, "client", nc.RemoteAddr()),
+		client: nc,
+	}
+	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
+	p.conns[c] = struct{}{}
+	p.wg.Go(func() {
+		c.run()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.conns, c)
+	})
+}
+
+// apiName names an API for people.
+func (p *Proxy) apiName(key int16) string {
+	if key > kmsg.MaxKey {
+		return fmt.Sprintf("mirror API %d", key)
+	}
+	return kmsg.NameForKey(key)
+}
+
+func isReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

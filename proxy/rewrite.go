@@ -1,0 +1,248 @@
+package proxy
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+)
+
+// Errors of the Kafka protocol that the proxy answers with.
+const (
+	errNone                    int16 = 0
+	errUnknownTopicOrPartition int16 = 3
+	errLeaderNotAvailable      int16 = 5
+	errNotLeaderOrFollower     int16 = 6
+	errCoordinatorNotAvailable int16 = 15
+	errTopicAuthorization      int16 = 29
+	errClusterAuthorization    int16 = 31
+	errUnsupportedVersion      int16 = 35
+	errInvalidRequest          int16 = 42
+	errFetchSessionIDNotFound  int16 = 70
+	errUnknownTopicID          int16 = 100
+)
+
+// Each function here rewrites one kind of response for the clients of a client
+// listener and tells whether it changed anything: virtual brokers are hidden, brokers
+// have the addresses of node.host.mapping, and a mirror partition is led by a real
+// in-sync replica. table.go says which is for which API.
+
+// address puts the mapped address of a broker in place and tells whether it changed it.
+func (p *Proxy) address(node int32, host *string, port *int32) bool {
+	m, ok := p.cfg.Hosts[node]
+	if !ok || (*host == m.Host && *port == m.Port) {
+		return false
+	}
+	*host, *port = m.Host, m.Port
+	return true
+}
+
+// hide removes the virtual brokers from a list of ids, in place.
+func (p *Proxy) hide(ids *[]int32) bool {
+	before := len(*ids)
+	*ids = slices.DeleteFunc(*ids, p.cfg.IDs.Is)
+	return len(*ids) != before
+}
+
+// hideBrokers removes the virtual brokers from a list, in place, and gives the others
+// their mapped addresses.
+func hideBrokers[B any](p *Proxy, brokers *[]B, fields func(*B) (node int32, host *string, port *int32)) bool {
+	before := len(*brokers)
+	*brokers = slices.DeleteFunc(*brokers, func(b B) bool {
+		node, _, _ := fields(&b)
+		return p.cfg.IDs.Is(node)
+	})
+	changed := len(*brokers) != before
+	for i := range *brokers {
+		node, host, port := fields(&(*brokers)[i])
+		changed = p.address(node, host, port) || changed
+	}
+	return changed
+}
+
+// controller replaces a virtual broker that is named as the controller. In KRaft any
+// live broker may be, since brokers forward to the real one.
+func (p *Proxy) controller(id *int32) bool {
+	if !p.cfg.IDs.Is(*id) {
+		return false
+	}
+	*id = p.cfg.Home
+	return true
+}
+
+// leader replaces a virtual leader by the real one that is shown. ok is false if no
+// real replica is in sync, or the response does not tell of any.
+func (p *Proxy) leader(topic *string, id ids.UUID, partition, epoch int32, replicas, isr []int32) (leader int32, ok bool) {
+	if id.IsZero() && topic != nil {
+		id, _ = p.deps.View.Topic(*topic)
+	}
+	tp := ids.TopicPartition{TopicID: id, Partition: partition}
+	if epoch < 0 { // versions without it
+		if part := p.deps.View.Partition(tp); part != nil {
+			epoch = part.LeaderEpoch
+		}
+	}
+	return p.deps.Leaders.Shown(tp, epoch, replicas, isr)
+}
+
+func rewriteMetadata(p *Proxy, resp kmsg.Response) bool {
+	m := resp.(*kmsg.MetadataResponse)
+	changed := hideBrokers(p, &m.Brokers, func(b *kmsg.MetadataResponseBroker) (int32, *string, *int32) {
+		return b.NodeID, &b.Host, &b.Port
+	})
+	changed = p.controller(&m.ControllerID) || changed
+	for i := range m.Topics {
+		t := &m.Topics[i]
+		for j := range t.Partitions {
+			part := &t.Partitions[j]
+			if p.cfg.IDs.Is(part.Leader) {
+				part.Leader, part.ErrorCode = p.shownOrNone(part.ErrorCode, func() (int32, bool) {
+					return p.leader(t.Topic, t.TopicID, part.Partition, part.LeaderEpoch, part.Replicas, part.ISR)
+				})
+				changed = true
+			}
+			changed = p.hide(&part.Replicas) || changed
+			changed = p.hide(&part.ISR) || changed
+			changed = p.hide(&part.OfflineReplicas) || changed
+		}
+	}
+	return changed
+}
+
+// shownOrNone returns the leader to show and the partition's error.
+func (p *Proxy) shownOrNone(code int16, shown func() (int32, bool)) (int32, int16) {
+	leader, ok := shown()
+	switch {
+	case !ok && code == errNone:
+		return -1, errLeaderNotAvailable
+	case !ok:
+		return -1, code
+	case code == errLeaderNotAvailable:
+		// That the virtual leader has no endpoint here is of no concern to clients.
+		return leader, errNone
+	}
+	return leader, code
+}
+
+func rewriteDescribeCluster(p *Proxy, resp kmsg.Response) bool {
+	d := resp.(*kmsg.DescribeClusterResponse)
+	if d.EndpointType == 2 { // controllers: not proxied
+		return false
+	}
+	changed := hideBrokers(p, &d.Brokers, func(b *kmsg.DescribeClusterResponseBroker) (int32, *string, *int32) {
+		return b.NodeID, &b.Host, &b.Port
+	})
+	return p.controller(&d.ControllerID) || changed
+}
+
+func rewriteDescribeTopicPartitions(p *Proxy, resp kmsg.Response) bool {
+	d := resp.(*kmsg.DescribeTopicPartitionsResponse)
+	changed := false
+	for i := range d.Topics {
+		t := &d.Topics[i]
+		for j := range t.Partitions {
+			part := &t.Partitions[j]
+			if p.cfg.IDs.Is(part.LeaderID) {
+				part.LeaderID, part.ErrorCode = p.shownOrNone(part.ErrorCode, func() (int32, bool) {
+					return p.leader(t.Topic, t.TopicID, part.Partition, part.LeaderEpoch, part.Replicas, part.ISR)
+				})
+				changed = true
+			}
+			for _, list := range []*[]int32{
+				&part.Replicas, &part.ISR, &part.EligibleLeaderReplicas, &part.LastKnownELR, &part.OfflineReplicas,
+			} {
+				changed = p.hide(list) || changed
+			}
+		}
+	}
+	return changed
+}
+
+func rewriteFindCoordinator(p *Proxy, resp kmsg.Response) bool {
+	f := resp.(*kmsg.FindCoordinatorResponse)
+	changed := false
+	fix := func(code *int16, node *int32, host *string, port *int32) {
+		if p.cfg.IDs.Is(*node) {
+			// Internal topics have no virtual replicas; one may be in the sweeper's way.
+			*code, *node, *host, *port = errCoordinatorNotAvailable, -1, "", -1
+			changed = true
+			return
+		}
+		changed = p.address(*node, host, port) || changed
+	}
+	if f.Version < 4 {
+		fix(&f.ErrorCode, &f.NodeID, &f.Host, &f.Port)
+	}
+	for i := range f.Coordinators {
+		co := &f.Coordinators[i]
+		fix(&co.ErrorCode, &co.NodeID, &co.Host, &co.Port)
+	}
+	return changed
+}
+
+// hint takes back a leader that a response names (KIP-951) if it is virtual: without
+// it a client asks for metadata, and gets the leader to show.
+func (p *Proxy) hint(leader, epoch *int32) bool {
+	if !p.cfg.IDs.Is(*leader) {
+		return false
+	}
+	*leader, *epoch = -1, -1
+	return true
+}
+
+func rewriteProduce(p *Proxy, resp kmsg.Response) bool {
+	r := resp.(*kmsg.ProduceResponse)
+	changed := hideBrokers(p, &r.Brokers, func(b *kmsg.ProduceResponseBroker) (int32, *string, *int32) {
+		return b.NodeID, &b.Host, &b.Port
+	})
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			l := &r.Topics[i].Partitions[j].CurrentLeader
+			changed = p.hint(&l.LeaderID, &l.LeaderEpoch) || changed
+		}
+	}
+	return changed
+}
+
+func rewriteFetch(p *Proxy, resp kmsg.Response) bool {
+	r := resp.(*kmsg.FetchResponse)
+	changed := hideBrokers(p, &r.Brokers, func(b *kmsg.FetchResponseBroker) (int32, *string, *int32) {
+		return b.NodeID, &b.Host, &b.Port
+	})
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			l := &r.Topics[i].Partitions[j].CurrentLeader
+			changed = p.hint(&l.LeaderID, &l.LeaderEpoch) || changed
+		}
+	}
+	return changed
+}
+
+func rewriteShareFetch(p *Proxy, resp kmsg.Response) bool {
+	r := resp.(*kmsg.ShareFetchResponse)
+	changed := hideBrokers(p, &r.NodeEndpoints, func(b *kmsg.ShareFetchResponseNodeEndpoint) (int32, *string, *int32) {
+		return b.NodeID, &b.Host, &b.Port
+	})
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			l := &r.Topics[i].Partitions[j].CurrentLeader
+			changed = p.hint(&l.LeaderID, &l.LeaderEpoch) || changed
+		}
+	}
+	return changed
+}
+
+func rewriteShareAcknowledge(p *Proxy, resp kmsg.Response) bool {
+	r := resp.(*kmsg.ShareAcknowledgeResponse)
+	changed := hideBrokers(p, &r.NodeEndpoints, func(b *kmsg.ShareAcknowledgeResponseNodeEndpoint) (int32, *string, *int32) {
+		return b.NodeID, &b.Host, &b.Port
+	})
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			l := &r.Topics[i].Partitions[j].CurrentLeader
+			changed = p.hint(&l.LeaderID, &l.LeaderEpoch) || changed
+		}
+	}
+	return changed
+}

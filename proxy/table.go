@@ -1,0 +1,195 @@
+package proxy
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	keyControlledShutdown = int16(kmsg.ControlledShutdown)
+	keyApiVersions        = int16(kmsg.ApiVersions)
+)
+
+// at says at which kind of listener a row holds.
+type at uint8
+
+const (
+	atClient at = 1 << iota
+	atVirtual
+	atBoth = atClient | atVirtual
+)
+
+// row is one API that is not merely relayed.
+type row struct {
+	key int16
+	// max is the highest version this code has been written for. ApiVersions is
+	// clamped to it, so that no client sends what cannot be read here.
+	max int16
+	at  at
+	why string
+
+	// light decides by the first bytes of a frame, which it may peek at. If ok, the
+	// frame is streamed under the exchange; else handle gets the frame.
+	light func(c *conn, h header, size int) (ex exchange, ok bool, err error)
+	// handle decides with the whole frame in memory.
+	handle func(c *conn, r *request) (exchange, error)
+	// pooled says that nothing made by handle refers to the frame once the exchange
+	// has been sent upstream.
+	pooled bool
+	// rewrite changes responses for clients and tells whether it did; see rewrite.go.
+	// A row with nothing else streams its requests.
+	rewrite func(p *Proxy, resp kmsg.Response) bool
+}
+
+// table is what the proxy knows of Kafka's APIs.
+func table() []row {
+	return []row{
+		{
+			key: keyApiVersions, max: 5, at: atBoth, handle: (*conn).apiVersions,
+			why: "versions are clamped to what the proxy reads, the mirror APIs are added, and the identity asked for (KIP-1242) is the proxy's, not the broker's",
+		},
+		{
+			key: int16(kmsg.SASLHandshake), max: 1, at: atBoth, handle: (*conn).saslHandshake,
+			why: "version 0 is followed by tokens without request headers",
+		},
+
+		// What tells clients of brokers and leaders.
+		{
+			key: int16(kmsg.Metadata), max: 13, at: atClient, rewrite: rewriteMetadata,
+			why: "virtual brokers are hidden, mirror partitions are led by a real in-sync replica",
+		},
+		{
+			key: int16(kmsg.DescribeCluster), max: 2, at: atClient, rewrite: rewriteDescribeCluster,
+			why: "virtual brokers are hidden",
+		},
+		{
+			key: int16(kmsg.DescribeTopicPartitions), max: 0, at: atClient, rewrite: rewriteDescribeTopicPartitions,
+			why: "as Metadata",
+		},
+		{
+			key: int16(kmsg.FindCoordinator), max: 6, at: atBoth, handle: (*conn).findCoordinator, rewrite: rewriteFindCoordinator,
+			why: "coordinators have addresses; key type 3 asks for a mirror's coordinator",
+		},
+		{
+			key: int16(kmsg.ShareFetch), max: 2, at: atClient, rewrite: rewriteShareFetch,
+			why: "answers name leaders and their addresses",
+		},
+		{
+			key: int16(kmsg.ShareAcknowledge), max: 2, at: atClient, rewrite: rewriteShareAcknowledge,
+			why: "answers name leaders and their addresses",
+		},
+
+		// Reading a mirror partition.
+		{
+			key: int16(kmsg.Fetch), max: 18, at: atClient, light: (*conn).lightFetch, handle: (*conn).raiseFetch, rewrite: rewriteFetch,
+			why: "answers name leaders and their addresses; below version 11 a follower, which is what clients are sent to, does not answer consumers",
+		},
+		{
+			key: int16(kmsg.Fetch), max: 18, at: atVirtual, handle: (*conn).virtualFetch,
+			why: "followers are served by the virtual broker; consumers are sent to a real replica",
+		},
+		{
+			key: int16(kmsg.ListOffsets), max: 11, at: atBoth, handle: (*conn).listOffsets,
+			why: "the real replica of a mirror partition follows, and its own end is not what consumers may see",
+		},
+		{
+			key: int16(kmsg.OffsetForLeaderEpoch), max: 4, at: atBoth, handle: (*conn).offsetForLeaderEpoch,
+			why: "only a leader answers it, and a mirror partition's is virtual",
+		},
+		{
+			key: int16(kmsg.WriteTxnMarkers), max: 2, at: atVirtual, handle: (*conn).writeTxnMarkers,
+			why: "sent to the leader, which is the virtual broker",
+		},
+
+		// Changing a mirror topic: package readonly.
+		{
+			key: int16(kmsg.Produce), max: 13, at: atBoth, light: (*conn).lightProduce, handle: (*conn).produce, pooled: true, rewrite: rewriteProduce,
+			why: "mirror partitions are read only; with acks=0 there is no answer; answers name leaders and their addresses",
+		},
+		{key: int16(kmsg.AddPartitionsToTxn), max: 5, at: atBoth, handle: (*conn).addPartitionsToTxn, why: "mirror partitions are read only"},
+		{key: int16(kmsg.DeleteRecords), max: 2, at: atBoth, handle: (*conn).deleteRecords, why: "mirror partitions are read only"},
+		{key: int16(kmsg.CreatePartitions), max: 3, at: atBoth, handle: (*conn).createPartitions, why: "a mirror topic grows with its source"},
+		{key: int16(kmsg.DeleteTopics), max: 6, at: atBoth, handle: (*conn).deleteTopics, why: "a mirror topic must be stopped first"},
+		{key: int16(kmsg.AlterConfigs), max: 2, at: atBoth, handle: (*conn).alterConfigs, why: "the configs of the write lock"},
+		{key: int16(kmsg.IncrementalAlterConfigs), max: 1, at: atBoth, handle: (*conn).incrementalAlterConfigs, why: "the configs of the write lock"},
+		{key: int16(kmsg.AlterReplicaLogDirs), max: 2, at: atBoth, handle: (*conn).alterReplicaLogDirs, why: "replicas of a mirror partition do not move"},
+
+		// What relaying makes senseless: the home broker would answer for itself.
+		{
+			key: int16(kmsg.DescribeLogDirs), max: 5, at: atVirtual, handle: (*conn).describeLogDirs,
+			why: "a virtual broker has no log; the home broker's would be counted twice",
+		},
+		{
+			key: int16(kmsg.DescribeConfigs), max: 4, at: atVirtual, handle: (*conn).describeConfigs,
+			why: "the home broker refuses to describe another broker id",
+		},
+	}
+}
+
+// rowsFor returns the rows of a listener by API key, those of the mirror APIs too.
+func rowsFor(cfg Config, deps Deps) map[int16]*row {
+	here := atClient
+	if cfg.Virtual {
+		here = atVirtual
+	}
+	rows := make(map[int16]*row)
+	for _, r := range table() {
+		if r.at&here == 0 {
+			continue
+		}
+		if here == atVirtual {
+			r.rewrite = nil // its clients see what the brokers tell
+		}
+		if r.handle == nil && r.light == nil {
+			r.light = lightRewrite
+		}
+		rows[r.key] = &r
+	}
+	if deps.Mirror != nil {
+		for _, key := range deps.Mirror.Keys() {
+			rows[key] = &row{key: key, at: atBoth, handle: (*conn).mirrorAPI, why: "served by the sidecar itself"}
+		}
+	}
+	return rows
+}
+
+// request is a request frame in memory.
+type request struct {
+	header
+	// raw is the frame with its length before it.
+	raw []byte
+	// body is the part of raw behind the header.
+	body []byte
+}
+
+// forward is the exchange that passes the request on as it is.
+func (r *request) forward() exchange {
+	ex := relayed(r.header)
+	ex.send = r.raw
+	return ex
+}
+
+// lightRewrite streams the request and rewrites the response.
+func lightRewrite(c *conn, h header, _ int) (exchange, bool, error) {
+	ex := relayed(h)
+	ex.transform = c.p.rewriter(h.key, h.version)
+	return ex, true, nil
+}
+
+// rewriter returns the transform that decodes a response and lets the table's row
+// rewrite it; nil if there is nothing to rewrite at this listener.
+func (p *Proxy) rewriter(key, version int16) func(body []byte) (kmsg.Response, error) {
+	r := p.rows[key]
+	if r == nil || r.rewrite == nil {
+		return nil
+	}
+	return func(body []byte) (kmsg.Response, error) {
+		resp, err := decodeResponse(key, version, body)
+		if err != nil {
+			return nil, err
+		}
+		if !r.rewrite(p, resp) {
+			return nil, nil
+		}
+		return resp, nil
+	}
+}

@@ -1,0 +1,272 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/readonly"
+)
+
+// lightProduce streams a Produce request if nothing can be read only: then its topics
+// need not be looked at, only its acks.
+func (c *conn) lightProduce(h header, size int) (exchange, bool, error) {
+	if _, ok := c.p.deps.View.Topic(stateTopic); ok || !c.p.deps.Leaders.none() || !c.p.caughtUp() {
+		return exchange{}, false, nil
+	}
+	head, err := c.peekAll(size)
+	if err != nil {
+		return exchange{}, false, err
+	}
+	flexible := c.p.flex.flexible(h.key, h.version)
+	full, err := parseHeader(head, c.p.flex.flexible)
+	var acks int16
+	if err == nil {
+		acks, err = produceAcks(head[full.size:], h.version, flexible)
+	}
+	if err != nil {
+		if errors.Is(err, errShort) && len(head) < size {
+			return exchange{}, false, nil // longer names than the read buffer: read it whole
+		}
+		return exchange{}, false, err
+	}
+	return c.produced(relayed(h), acks), true, nil
+}
+
+// produced completes the exchange of a Produce request that is passed on.
+func (c *conn) produced(ex exchange, acks int16) exchange {
+	if acks == 0 {
+		ex.noResponse = true
+	} else if ex.version >= 10 { // the first with leaders in its answer
+		ex.transform = c.p.rewriter(ex.key, ex.version)
+	}
+	return ex
+}
+
+// produce passes on what of a Produce request does not go to a mirror partition. The
+// request is decoded only if something of it does.
+func (c *conn) produce(r *request) (exchange, error) {
+	rules := c.p.readRules()
+	acks, refused, err := produceRefused(&rules, r.body, r.version, c.p.flex.flexible(r.key, r.version))
+	if err != nil {
+		return exchange{}, err
+	}
+	if !refused {
+		return c.produced(r.forward(), acks), nil
+	}
+	req, err := decode(r, kmsg.NewPtrProduceRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	split := rules.Produce(req)
+	if split == nil { // the mirror was stopped meanwhile
+		return c.produced(r.forward(), acks), nil
+	}
+	c.refused(r, split.Refused)
+	ex := relayed(r.header)
+	if split.Rest != nil {
+		ex.send = appendRequest(nil, split.Rest, r.correlation, r.clientID)
+	}
+	if acks == 0 {
+		// Without an answer, hanging up is the only way to tell; brokers do the same.
+		ex.hangUp = fmt.Errorf("produce with acks=0 to read only topic %q", split.Refused[0].Topic)
+		return ex, nil
+	}
+	if split.Rest == nil {
+		return c.local(r.header, split.Merge(nil)), nil
+	}
+	ex.transform = func(body []byte) (kmsg.Response, error) {
+		resp, err := decodeResponse(r.key, r.version, body)
+		if err != nil {
+			return nil, err
+		}
+		merged := split.Merge(resp.(*kmsg.ProduceResponse))
+		if row := c.p.rows[r.key]; row.rewrite != nil {
+			row.rewrite(c.p, merged)
+		}
+		return merged, nil
+	}
+	return ex, nil
+}
+
+// produceRefused walks over a Produce request's body and tells whether the rules refuse
+// anything of it.
+func produceRefused(rules *readonly.Rules, body []byte, version int16, flexible bool) (acks int16, refused bool, err error) {
+	c := cursor{b: body}
+	if version >= 3 {
+		c.string(flexible) // transactional id
+	}
+	acks = c.int16()
+	c.int32() // timeout
+	for topics := c.array(flexible); topics > 0 && c.err == nil; topics-- {
+		var t readonly.Topic
+		if version >= 13 {
+			if b := c.take(len(t.ID)); b != nil {
+				t.ID = ids.UUID(b)
+			}
+		} else {
+			t.Name = string(c.string(flexible))
+		}
+		for parts := c.array(flexible); parts > 0 && c.err == nil; parts-- {
+			partition := c.int32()
+			c.bytes(flexible) // records
+			if flexible {
+				c.skipTags()
+			}
+			if c.err == nil && !refused {
+				refused = rules.Refuses(t, partition)
+			}
+		}
+		if flexible {
+			c.skipTags()
+		}
+	}
+	return acks, refused, c.err
+}
+
+// refused counts and logs what the rules refuse.
+func (c *conn) refused(r *request, refused []readonly.Refused) {
+	for _, f := range refused {
+		c.p.deps.Metrics.Refused(r.key, f)
+	}
+	if len(refused) > 0 {
+		f := refused[0]
+		c.log.Debug("write refused", "api", c.p.apiName(r.key), "topic", f.Topic, "partition", f.Partition, "mirror", f.Mirror, "refused", len(refused))
+	}
+}
+
+// split makes the exchange of a request that is refused in part: rest, nil if nothing
+// remains, goes upstream, and merge puts the refusals into its response.
+func (c *conn) split(r *request, refused []readonly.Refused, rest kmsg.Request, merge func(kmsg.Response) kmsg.Response) exchange {
+	c.refused(r, refused)
+	if rest == nil {
+		return c.local(r.header, merge(nil))
+	}
+	ex := relayed(r.header)
+	ex.send = appendRequest(nil, rest, r.correlation, r.clientID)
+	ex.transform = func(body []byte) (kmsg.Response, error) {
+		resp, err := decodeResponse(r.key, r.version, body)
+		if err != nil {
+			return nil, err
+		}
+		return merge(resp), nil
+	}
+	return ex
+}
+
+// orNil makes an interface of a pointer that may be nil.
+func orNil[T any, P interface {
+	*T
+	kmsg.Request
+}](p P,
+) kmsg.Request {
+	if p == nil {
+		return nil
+	}
+	return p
+}
+
+// merger adapts the Merge method of a split.
+func merger[T any, P interface {
+	*T
+	kmsg.Response
+}](merge func(P) P,
+) func(kmsg.Response) kmsg.Response {
+	return func(resp kmsg.Response) kmsg.Response {
+		p, _ := resp.(P)
+		return merge(p)
+	}
+}
+
+func (c *conn) addPartitionsToTxn(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrAddPartitionsToTxnRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.AddPartitionsToTxn(req)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
+
+func (c *conn) deleteRecords(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrDeleteRecordsRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.DeleteRecords(req)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
+
+func (c *conn) alterReplicaLogDirs(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrAlterReplicaLogDirsRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.AlterReplicaLogDirs(req)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
+
+func (c *conn) createPartitions(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrCreatePartitionsRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.CreatePartitions(req)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
+
+func (c *conn) deleteTopics(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrDeleteTopicsRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.DeleteTopics(req)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
+
+func (c *conn) alterConfigs(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrAlterConfigsRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.AlterConfigs(req)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
+
+func (c *conn) incrementalAlterConfigs(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrIncrementalAlterConfigsRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.IncrementalAlterConfigs(req)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
