@@ -350,8 +350,12 @@ func (b *Broker) register(ctx context.Context, cluster controller.Cluster, featu
 		req.Rack = &home.Rack
 	}
 	req.LogDirs = [][16]byte{b.dir}
+	taken := false
 	for {
 		resp, err := b.ctl.Request(ctx, req)
+		if taken && ctx.Err() != nil {
+			return fmt.Errorf("%w: another process keeps broker %d alive", ErrIDTaken, b.id)
+		}
 		if err != nil {
 			return err
 		}
@@ -368,12 +372,12 @@ func (b *Broker) register(ctx context.Context, cluster controller.Cluster, featu
 			return nil
 		case errors.Is(err, kerr.DuplicateBrokerRegistration):
 			// The session of a former process, which ends by itself if that is dead.
+			taken = true
 			t := time.NewTimer(b.cfg.HeartbeatInterval)
 			select {
 			case <-t.C:
 			case <-ctx.Done():
 				t.Stop()
-				return fmt.Errorf("%w: another process keeps broker %d alive", ErrIDTaken, b.id)
 			}
 		case errors.Is(err, kerr.UnsupportedVersion):
 			f, _ := cluster.Feature(metadatarecords.MetadataVersionFeature)
@@ -500,7 +504,7 @@ func (b *Broker) want() (heartbeat, *kmsg.BrokerHeartbeatRequest) {
 	}
 	lagging := lag > b.cfg.MaxLag
 	h := heartbeat{
-		n:        b.lastWant.n + 1,
+		n: b.lastWant.n + 1,
 		// The first one only sets the cordon, which registering has lifted.
 		fence:    b.lastWant.n == 0 || !b.seen || lagging || b.giveUps > 0 || b.stopping,
 		shutdown: b.leave,
@@ -634,12 +638,19 @@ func (b *Broker) shown(is func(metadata.Broker) bool) bool {
 // and the controllers have confirmed the other, unless the broker has to stay fenced
 // for another reason.
 func (b *Broker) GiveUpLeadership(ctx context.Context) error {
+	// The image may still show the fence of before the last unfencing.
+	err := b.await(ctx, func() bool {
+		return b.ackFenced || b.giveUps > 0 || b.shown(func(r metadata.Broker) bool { return !r.Fenced })
+	})
+	if err != nil {
+		return fmt.Errorf("give up leadership of virtual broker %d: %w", b.id, err)
+	}
 	b.mu.Lock()
 	b.giveUps++
 	after := b.lastWant.n
 	b.mu.Unlock()
 	b.beatNow()
-	err := b.await(ctx, func() bool {
+	err = b.await(ctx, func() bool {
 		return b.ack.fence && b.ack.n > after && b.shown(func(r metadata.Broker) bool { return r.Fenced })
 	})
 	b.mu.Lock()
