@@ -1,0 +1,454 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// pattern is n bytes that differ by place.
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i * 7 >> (i % 5))
+	}
+	return b
+}
+
+// relayFrame is a request of an API that the table does not have (OffsetCommit).
+func relayFrame(correlation int32, payload []byte) []byte {
+	b := []byte{0, byte(kmsg.OffsetCommit), 0, 8}
+	b = binary.BigEndian.AppendUint32(b, uint32(correlation))
+	return frameOf(append(b, payload...))
+}
+
+// echo answers with the request's correlation id and everything behind its header.
+func echo(_ net.Conn, h header, frame []byte) []byte {
+	if len(frame) < 8 {
+		return nil
+	}
+	return frameOf(frame[4:])
+}
+
+func TestRelayIsByteForByte(t *testing.T) {
+	for _, size := range []int{0, 1, 100, readBuffer - 12, readBuffer, readBuffer + 1, 1 << 20, 20 << 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			b := startBroker(t, echo)
+			_, addr := new(setup).start(t, b)
+			c := dial(t, addr)
+			payload := pattern(size)
+			sent := relayFrame(42, payload)
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = c.Write(sent) })
+			got, err := readFrame(c)
+			wg.Wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got[4:], payload) {
+				t.Fatal("response differs")
+			}
+			if reqs := b.requests(); len(reqs) != 1 || !bytes.Equal(frameOf(reqs[0].frame), sent) {
+				t.Fatal("request differs")
+			}
+		})
+	}
+}
+
+func TestPipelinedAnswersComeInOrder(t *testing.T) {
+	// The broker answers in bursts, so that requests pile up; local answers, relayed
+	// ones, conversations and produces without an answer are mixed.
+	b := startBroker(t, func(c net.Conn, h header, frame []byte) []byte {
+		switch h.key {
+		case int16(kmsg.OffsetCommit):
+			return frameOf(frame[4:])
+		case int16(kmsg.Produce):
+			return nil // acks=0
+		case int16(kmsg.Metadata):
+			r := kmsg.NewPtrMetadataResponse()
+			r.Version = h.version
+			return appendResponse(nil, r, h.correlation)
+		case keyApiVersions:
+			r := kmsg.NewPtrApiVersionsResponse()
+			r.Version = h.version
+			return appendResponse(nil, r, h.correlation)
+		}
+		return nil
+	})
+	s := setup{view: newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("o", topicID(2), 0))}
+	s.cfg.MaxInFlight = 8
+	_, addr := s.start(t, b)
+	c := dial(t, addr)
+
+	const n = 400
+	refused := produceRequest(9, 1, "m", 0)
+	unacked := produceRequest(9, 0, "o", 0)
+	tooNew := kmsg.NewPtrApiVersionsRequest()
+	kind := func(i int) int { return i * 7 % 5 }
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range n {
+			var out []byte
+			switch kind(i) {
+			case 0, 1:
+				out = relayFrame(int32(i), pattern(i*10))
+			case 2:
+				out = appendRequest(nil, refused, int32(i), nil)
+			case 3:
+				out = appendRequest(nil, unacked, int32(i), nil)
+			case 4:
+				// ApiVersions of a version that is answered after asking the broker.
+				out = appendRequest(nil, tooNew, int32(i), nil)
+				binary.BigEndian.PutUint16(out[6:], 9)
+				out = frameOf(append(out[4:], 0, 1, 1, 0))
+			}
+			if _, err := c.Write(out); err != nil {
+				t.Errorf("write: %v", err)
+				return
+			}
+		}
+	})
+	for i := range n {
+		if kind(i) == 3 {
+			continue
+		}
+		frame, err := readFrame(c)
+		if err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		if got := int32(binary.BigEndian.Uint32(frame)); got != int32(i) {
+			t.Fatalf("answer to %d, want %d", got, i)
+		}
+	}
+	wg.Wait()
+	produced := 0
+	for _, r := range b.requests() {
+		if r.key == int16(kmsg.Produce) {
+			produced++
+		}
+	}
+	if produced != n/5 {
+		t.Errorf("%d produces reached the broker, want %d", produced, n/5)
+	}
+}
+
+func TestBadFramesEndTheConnection(t *testing.T) {
+	for name, frame := range map[string][]byte{
+		"too large":       {0x7f, 0, 0, 0, 0, 0},
+		"negative":        {0xff, 0xff, 0xff, 0xff, 0, 0},
+		"too short":       {0, 0, 0, 4, 0, 3, 0, 0},
+		"version too new": frameOf([]byte{0, byte(kmsg.Metadata), 0, 99, 0, 0, 0, 1, 0xff, 0xff, 0}),
+		"header ends":     frameOf([]byte{0, byte(kmsg.ListOffsets), 0, 7, 0, 0, 0, 1, 0, 9, 0}),
+		"bad body":        frameOf([]byte{0, byte(kmsg.ListOffsets), 0, 7, 0, 0, 0, 1, 0xff, 0xff, 0, 1, 2, 3}),
+		"bad produce":     frameOf([]byte{0, byte(kmsg.Produce), 0, 9, 0, 0, 0, 1, 0xff, 0xff, 0, 1}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBroker(t, echo)
+			_, addr := new(setup).start(t, b)
+			c := dial(t, addr)
+			if _, err := c.Write(frame); err != nil {
+				t.Fatal(err)
+			}
+			c.wantClosed()
+			if len(b.requests()) != 0 {
+				t.Error("the broker got something")
+			}
+		})
+	}
+}
+
+func TestOutOfStepResponseEndsTheConnection(t *testing.T) {
+	b := startBroker(t, func(_ net.Conn, _ header, frame []byte) []byte {
+		return frameOf([]byte{0, 0, 0, 99, 1, 2, 3})
+	})
+	_, addr := new(setup).start(t, b)
+	c := dial(t, addr)
+	if _, err := c.Write(relayFrame(1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	c.wantClosed()
+}
+
+func TestIdleConnectionEndsWithTheBrokers(t *testing.T) {
+	b := startBroker(t, echo)
+	_, addr := new(setup).start(t, b)
+	c := dial(t, addr)
+	if _, err := c.Write(relayFrame(1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readFrame(c); err != nil {
+		t.Fatal(err)
+	}
+	b.closeConns()
+	c.wantClosed()
+}
+
+func TestBrokerDownEndsTheConnection(t *testing.T) {
+	b := startBroker(t, echo)
+	_, addr := new(setup).start(t, b)
+	b.stop()
+	dial(t, addr).wantClosed()
+}
+
+func TestStopDeliversWhatIsDue(t *testing.T) {
+	release := make(chan struct{})
+	arrived := make(chan struct{})
+	b := startBroker(t, func(_ net.Conn, h header, frame []byte) []byte {
+		close(arrived)
+		<-release
+		return frameOf(frame[4:])
+	})
+	p, addr := new(setup).start(t, b)
+	busy, idle := dial(t, addr), dial(t, addr)
+	if _, err := busy.Write(relayFrame(1, []byte("due"))); err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		stopped <- p.Stop(ctx)
+	}()
+	idle.wantClosed()
+	close(release)
+	if got, err := readFrame(busy); err != nil || string(got[4:]) != "due" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	busy.wantClosed()
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
+		t.Error("still listening")
+	}
+}
+
+func TestStopEndsWithItsContext(t *testing.T) {
+	b := startBroker(t, func(net.Conn, header, []byte) []byte { return nil }) // never answers
+	p, addr := new(setup).start(t, b)
+	c := dial(t, addr)
+	if _, err := c.Write(relayFrame(1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return len(b.requests()) == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := p.Stop(ctx); err == nil {
+		t.Error("want the context's error")
+	}
+	c.wantClosed()
+}
+
+func TestMaxConnections(t *testing.T) {
+	b := startBroker(t, echo)
+	s := setup{}
+	s.cfg.MaxConnections = 1
+	_, addr := s.start(t, b)
+	c := dial(t, addr)
+	if _, err := c.Write(relayFrame(1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readFrame(c); err != nil {
+		t.Fatal(err)
+	}
+	dial(t, addr).wantClosed()
+}
+
+func TestSASLTokensOfHandshakeVersion0(t *testing.T) {
+	for mechanism, tokens := range map[string][]string{
+		"PLAIN":         {"\x00alice\x00secret"},
+		"SCRAM-SHA-256": {"n,,n=alice,r=1", "c=biws,r=1,p=2"},
+		"GSSAPI":        {"\x60token", "", "\x05\x04ff"},
+	} {
+		t.Run(mechanism, func(t *testing.T) {
+			b := startBroker(t, func(_ net.Conn, h header, frame []byte) []byte {
+				if h.key == int16(kmsg.SASLHandshake) && strings.Contains(string(frame), mechanism) {
+					r := kmsg.NewPtrSASLHandshakeResponse()
+					return appendResponse(nil, r, h.correlation)
+				}
+				if h.key == int16(kmsg.OffsetCommit) {
+					return frameOf(frame[4:])
+				}
+				return frameOf([]byte("re:" + string(frame)))
+			})
+			_, addr := new(setup).start(t, b)
+			c := dial(t, addr)
+			hs := kmsg.NewPtrSASLHandshakeRequest()
+			hs.Mechanism = mechanism
+			c.ask(hs)
+			for _, token := range tokens {
+				if _, err := c.Write(frameOf([]byte(token))); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := readFrame(c); err != nil || string(got) != "re:"+token {
+					t.Fatalf("token %q: got %q, %v", token, got, err)
+				}
+			}
+			if _, err := c.Write(relayFrame(5, []byte("after"))); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := readFrame(c); err != nil || string(got[4:]) != "after" {
+				t.Fatalf("got %q, %v", got, err)
+			}
+			// From here on requests are looked at again.
+			if _, err := c.Write([]byte{0x7f, 0, 0, 0}); err != nil {
+				t.Fatal(err)
+			}
+			c.wantClosed()
+		})
+	}
+}
+
+func TestParseHeader(t *testing.T) {
+	flex := newFlexTable().flexible
+	id := "c1"
+	for name, tc := range map[string]struct {
+		frame []byte
+		want  header
+		id    *string
+		err   string
+	}{
+		"classic":   {[]byte{0, 3, 0, 1, 0, 0, 0, 9, 0, 2, 'c', '1', 0xaa}, header{key: 3, version: 1, correlation: 9, size: 12}, &id, ""},
+		"flexible":  {[]byte{0, 3, 0, 9, 0, 0, 0, 9, 0, 2, 'c', '1', 0, 0xaa}, header{key: 3, version: 9, correlation: 9, size: 13}, &id, ""},
+		"tags":      {[]byte{0, 3, 0, 9, 0, 0, 0, 9, 0xff, 0xff, 1, 5, 2, 1, 1, 0xaa}, header{key: 3, version: 9, correlation: 9, size: 15}, nil, ""},
+		"mirror":    {[]byte{0x31, 0xfa, 0, 0, 0, 0, 0, 9, 0xff, 0xff, 0}, header{key: 12794, correlation: 9, size: 11}, nil, ""},
+		"no id":     {[]byte{0, 7, 0, 0, 0, 0, 0, 9, 0xff}, header{key: 7, correlation: 9, size: 8}, nil, ""},
+		"short":     {[]byte{0, 3, 0, 1, 0, 0}, header{}, nil, "too early"},
+		"short id":  {[]byte{0, 3, 0, 1, 0, 0, 0, 9, 0, 9, 'c'}, header{}, nil, "too early"},
+		"bad id":    {[]byte{0, 3, 0, 1, 0, 0, 0, 9, 0x80, 0}, header{}, nil, "length -32768"},
+		"long tags": {[]byte{0, 3, 0, 9, 0, 0, 0, 9, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, header{}, nil, "32 bits"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseHeader(tc.frame, flex)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Fatalf("error %v, want %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case (got.clientID == nil) != (tc.id == nil), tc.id != nil && *got.clientID != *tc.id:
+				t.Errorf("client id %v, want %v", got.clientID, tc.id)
+			}
+			got.clientID = nil
+			if got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+func FuzzParseHeader(f *testing.F) {
+	f.Add([]byte{0, 3, 0, 9, 0, 0, 0, 9, 0, 2, 'c', '1', 0, 0xaa})
+	f.Add([]byte{0, 0, 0, 9, 0, 0, 0, 9, 0xff, 0xff, 1, 5, 2, 1, 1, 0xaa})
+	f.Add(appendRequest(nil, produceRequest(9, 1, "t", 0), 1, nil)[4:])
+	flex := newFlexTable().flexible
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseHeader(b, flex)
+		if err != nil {
+			return
+		}
+		if h.size < minRequest || h.size > len(b) {
+			t.Fatalf("header of %d bytes in %d", h.size, len(b))
+		}
+		// Whatever the body is, walking over it must end, and agree with kmsg.
+		if h.key == int16(kmsg.Produce) && h.version >= 3 && h.version <= 13 {
+			rules := (&Proxy{}).rules
+			rules.Pending = true // refuses everything
+			acks, _, err := produceRefused(&rules, b[h.size:], h.version, flex(h.key, h.version))
+			req := kmsg.NewPtrProduceRequest()
+			req.Version = h.version
+			if kerr := req.ReadFrom(b[h.size:]); kerr == nil && err == nil && acks != req.Acks {
+				t.Fatalf("acks %d, want %d", acks, req.Acks)
+			}
+		}
+		if h.key == int16(kmsg.Fetch) {
+			fi := &fetchInspector{version: 16}
+			w := &sliceWalker{cursor{b: b[h.size:]}}
+			fi.walk(w, func([]byte) {}, func() {})
+		}
+	})
+}
+
+func BenchmarkRelay(b *testing.B) {
+	for _, size := range []int{100, 10 << 10, 100 << 10, 1 << 20, 10 << 20} {
+		b.Run(fmt.Sprintf("fetch-response-%d", size), func(b *testing.B) {
+			resp := kmsg.NewPtrFetchResponse()
+			resp.Version = 12
+			t := kmsg.NewFetchResponseTopic()
+			t.Topic = "topic"
+			p := kmsg.NewFetchResponseTopicPartition()
+			p.RecordBatches = pattern(size)
+			t.Partitions = append(t.Partitions, p)
+			resp.Topics = append(resp.Topics, t)
+			out := appendResponse(nil, resp, 1)
+			fetch := kmsg.NewPtrFetchRequest()
+			fetch.Version = 12
+			benchRelay(b, appendRequest(nil, fetch, 1, &testClientID), out)
+		})
+		b.Run(fmt.Sprintf("produce-request-%d", size), func(b *testing.B) {
+			req := produceRequest(9, 1, "topic", 0)
+			req.Topics[0].Partitions[0].Records = pattern(size)
+			benchRelay(b, appendRequest(nil, req, 1, &testClientID),
+				appendResponse(nil, func() kmsg.Response { r := kmsg.NewPtrProduceResponse(); r.Version = 9; return r }(), 1))
+		})
+	}
+}
+
+// benchRelay measures round trips of fixed frames, with the least possible work at both
+// ends.
+func benchRelay(b *testing.B, request, response []byte) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer ln.Close()
+	wg.Go(func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		buf := make([]byte, len(request))
+		for {
+			if _, err := io.ReadFull(c, buf); err != nil {
+				return
+			}
+			if _, err := c.Write(response); err != nil {
+				return
+			}
+		}
+	})
+	s := setup{}
+	s.deps.Log = discardLog()
+	_, addr := s.start(b, &fakeBroker{ln: ln})
+	c := dial(b, addr)
+	_ = c.SetDeadline(time.Time{})
+	buf := make([]byte, len(response))
+	b.SetBytes(int64(len(request) + len(response)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Write(request); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+	c.Close()
+}
