@@ -118,8 +118,12 @@ func (c Chain) FirstLocal() (int64, bool) {
 // source's epoch is not known here the result is an intermediate point, to be asked about
 // again. logEnd is this log's end.
 func (c Chain) SourceTruncation(epoch int32, endOffset, logEnd int64) int64 {
-	if endOffset == Undefined {
+	if endOffset == Undefined || len(c) == 0 {
 		return 0
+	}
+	if c[0].SourceEpoch > epoch {
+		// All that is here is newer: nothing above the first entry agrees.
+		return min(c[0].Start, endOffset, logEnd)
 	}
 	// The end, in this log, of the largest source epoch at or below the one answered.
 	floor, end := NoSource, int64(0)
@@ -143,9 +147,11 @@ func (c Chain) SourceTruncation(epoch int32, endOffset, logEnd int64) int64 {
 
 // CommonPrefix returns the end of the part that two logs share: log a with chain ca ends at
 // ea, log b with cb at eb. It stands on Kafka's log matching (equal epoch at equal offset
-// means equal logs up to there), so the newest stretch of one epoch that both logs hold
-// decides; a compaction gap at an epoch's start cannot lower it (C11). A log without any
-// epoch holds no record and agrees with everything up to its end.
+// means equal logs up to there), so the newest epoch that both logs hold decides: of two
+// logs that hold records of it, the one whose last ends lower is a part of the other. Where
+// it starts does not matter, as a compaction gap at its start makes it start later in a
+// log copied later (C11). A log without any epoch holds no record and agrees with
+// everything up to its end.
 func CommonPrefix(ca Chain, ea int64, cb Chain, eb int64) int64 {
 	end := min(ea, eb)
 	if len(ca) == 0 || len(cb) == 0 {
@@ -155,11 +161,8 @@ func CommonPrefix(ca Chain, ea int64, cb Chain, eb int64) int64 {
 	for i := len(sa) - 1; i >= 0; i-- {
 		for j := len(sb) - 1; j >= 0; j-- {
 			a, b := sa[i], sb[j]
-			if a.epoch != b.epoch {
-				continue
-			}
-			if p := min(a.end, b.end); p > max(a.start, b.start) {
-				return p
+			if a.epoch == b.epoch {
+				return min(a.end, b.end)
 			}
 		}
 	}

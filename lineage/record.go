@@ -47,8 +47,10 @@ func (r Record) Prune(epoch int32) Record {
 	return r
 }
 
-// Merge returns r with the chains of o that r does not have. Chains are written once per
-// epoch by its leader and only grow, so of two for one epoch the longer one is later.
+// Merge returns r with the chains of o that r does not have. An epoch's chain has one
+// writer, its leader, who adds at the end and trims at the start: of two for one epoch the
+// one that reaches further is later, and of those that reach equally far the one that
+// begins later.
 func (r Record) Merge(o Record) Record {
 	out := r
 	out.Chains = maps.Clone(r.Chains)
@@ -56,11 +58,21 @@ func (r Record) Merge(o Record) Record {
 		out.Chains = map[int32]Chain{}
 	}
 	for e, c := range o.Chains {
-		if len(c) > len(out.Chains[e]) {
+		if c.later(out.Chains[e]) {
 			out.Chains[e] = c
 		}
 	}
 	return out
+}
+
+func (c Chain) later(o Chain) bool {
+	if len(c) == 0 || len(o) == 0 {
+		return len(c) > 0
+	}
+	if l, k := c[len(c)-1].Start, o[len(o)-1].Start; l != k {
+		return l > k
+	}
+	return c[0].Start > o[0].Start
 }
 
 // Log is a replica's log as far as a Fetch tells it.
@@ -92,6 +104,53 @@ func (r Record) ChainOf(l Log) (c Chain, end int64, known bool) {
 	}
 	end = min(o, l.End)
 	return cut.Cut(end), end, true
+}
+
+// Seed translates the leader epoch cache of a real broker's log that ends at end (Epoch and
+// Start, as OffsetForLeaderEpoch gives them) into a chain: an epoch that a virtual broker
+// led gets the source epochs that the record has for it, any other one NoSource. A virtual
+// broker persists it under the real leader's epoch before it joins that leader's ISR (R11).
+func (r Record) Seed(cache Chain, end int64) Chain {
+	var out Chain
+	for i, e := range cache {
+		stop := end
+		if i+1 < len(cache) {
+			stop = cache[i+1].Start
+		}
+		led := r.led(e.Epoch)
+		e.SourceEpoch = NoSource
+		// The cache may begin before the chain, which is trimmed, and after it, behind a
+		// compaction gap: the entry is of the epoch all the same.
+		for j, k := range led {
+			if j == 0 || k.Start <= e.Start {
+				e.SourceEpoch = k.SourceEpoch
+			}
+		}
+		out = out.Append(e)
+		for _, k := range led {
+			if k.Start > e.Start && k.Start < stop {
+				out = out.Append(k)
+			}
+		}
+	}
+	return out
+}
+
+// led returns the entries of one epoch that a virtual broker led: from its own chain, or if
+// that one is gone from the oldest later chain that has it.
+func (r Record) led(epoch int32) Chain {
+	for _, e := range slices.Sorted(maps.Keys(r.Chains)) {
+		if e < epoch {
+			continue
+		}
+		out := slices.DeleteFunc(slices.Clone(r.Chains[e]), func(k Entry) bool {
+			return k.Epoch != epoch || k.SourceEpoch == NoSource
+		})
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return nil
 }
 
 // Agree returns S, the end of the common prefix of the logs, and the chain in force up to

@@ -23,10 +23,12 @@ type Machine struct {
 	// Takeover.
 	record    lineage.Record // what the state topic keeps, with this epoch's chain once it is decided
 	s         int64          // S: everything below is agreed, everything from here on carries epoch
-	refEnd    int64          // end of the longest log that S was computed from
+	refStart  int64          // lowest start of the logs that S was computed from
+	refEnd    int64          // end of the longest of them
 	ref       []int32        // the members S was computed from (R16)
 	knownHW   int64
 	jumpStart int64 // log start after a jump over a hole; 0 if there was none (R14)
+	jumpedAt  int64 // what was agreed before the jump
 
 	// Leading.
 	chain       lineage.Chain // in force now, including entries that are not yet durable
@@ -47,7 +49,9 @@ type Machine struct {
 
 	quiescing bool
 	quiesced  bool
-	started   time.Time
+	// quiesceFrom is when Quiesce was called.
+	quiesceFrom time.Time
+	started     time.Time
 
 	out []Action
 }
@@ -78,7 +82,8 @@ type pendingISR struct {
 	partitionEpoch int32
 	// settled: the controller answered so that only the metadata log can tell more.
 	settled bool
-	sent    time.Time
+	// uncertain: an earlier sending of it got no answer and may have been applied.
+	uncertain bool
 }
 
 // New returns a machine that leads nothing.
@@ -147,13 +152,15 @@ func (m *Machine) progress(now time.Time) {
 	switch m.phase {
 	case Collecting:
 		m.collect()
+	case AskingHW, Probing:
+		m.retake()
 	case Leading:
 		m.advance()
 		m.reread()
 		m.retake()
 	}
 	m.maintainISR(now)
-	m.quiesce()
+	m.quiesce(now)
 }
 
 // collect computes S once every real member of the ISR has fetched (R4, R5); without a
@@ -171,6 +178,9 @@ func (m *Machine) collect() {
 	for i, id := range members {
 		f := m.followers[id]
 		logs[i] = lineage.Log{End: f.offset, LastEpoch: f.lastEpoch}
+		if i == 0 || f.logStart < m.refStart {
+			m.refStart = f.logStart
+		}
 		m.refEnd = max(m.refEnd, f.offset)
 	}
 	s, chain, known := m.record.Agree(logs)
@@ -217,9 +227,9 @@ func (m *Machine) members() ([]int32, bool) {
 			return nil, false
 		}
 	}
-	best := int32(-1)
+	best, last := int32(-1), m.lastRealISR()
 	for _, id := range all {
-		if len(m.view.LastRealISR) > 0 && !slices.Contains(m.view.LastRealISR, id) {
+		if len(last) > 0 && !slices.Contains(last, id) {
 			continue
 		}
 		if best < 0 {
@@ -230,7 +240,7 @@ func (m *Machine) members() ([]int32, bool) {
 		return nil, false
 	}
 	for _, id := range all {
-		if id != best && m.extends(id, best, len(m.view.LastRealISR) == 0) {
+		if id != best && m.extends(id, best, len(last) == 0) {
 			best = id
 		}
 	}
@@ -312,7 +322,8 @@ type ProbeAnswer struct {
 // or recreated, and nothing is dropped for it: the problem is returned and the driver
 // reports FAILED.
 func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
-	if epoch != m.epoch || m.phase != Probing {
+	if epoch != m.epoch || m.phase != Probing || m.quiesced {
+		// After an incomplete hand-back was reported nothing may be truncated any more.
 		return nil
 	}
 	m.sourceStart = a.SourceStart
@@ -329,7 +340,7 @@ func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
 		return nil
 	case a.OutOfRange && a.SourceStart > m.s:
 		m.do(Truncated{m.epoch, m.s, a.SourceStart, "the source's log start passed the mirror, which goes on there"})
-		m.s, m.jumpStart, m.chain = a.SourceStart, a.SourceStart, nil
+		m.jumpedAt, m.s, m.jumpStart, m.chain = m.s, a.SourceStart, a.SourceStart, nil
 	case a.OutOfRange:
 		return fmt.Errorf("source has offsets %d to %d, the mirror is at %d: the source was restored from a backup or created anew; nothing is dropped here",
 			a.SourceStart, a.SourceEnd, m.s)
@@ -339,22 +350,28 @@ func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
 }
 
 func (m *Machine) lead(now time.Time) {
-	if lost := m.refEnd - m.s; lost > 0 && !m.consent.AllowLoss {
+	agreed, lost := m.s, m.refEnd-m.s
+	if m.jumpStart > 0 {
+		// Followers start anew behind the hole: all that is here goes. What was agreed is
+		// the point before the jump, for the high watermark does not move by it (R14).
+		agreed, lost = m.jumpedAt, m.refEnd-m.refStart
+	}
+	if lost > 0 && !m.consent.AllowLoss {
 		m.refuse(lost, "records here are not at the source")
 		return
 	}
-	m.hw = min(m.knownHW, m.s)
-	if m.s < m.knownHW {
-		m.do(Truncated{m.epoch, m.knownHW, m.s, "the source no longer has these records"})
+	m.hw = min(m.knownHW, agreed)
+	if agreed < m.knownHW {
+		m.do(Truncated{m.epoch, m.knownHW, agreed, "the source no longer has these records"})
 	}
 	m.bufferStart, m.end, m.durable = m.s, m.s, m.s
-	if m.jumpStart == 0 {
+	m.chain = m.chain.Cut(m.s)
+	if m.jumpStart == 0 && len(m.chain) > 0 {
 		// R8: [HW, S) is in no buffer and above what a real replica serves to consumers,
-		// so it is read again.
-		m.bufferStart = max(m.hw, min(m.sourceStart, m.s))
+		// so it is read again: what the source still has of it and the lineage covers.
+		m.bufferStart = min(m.s, max(m.hw, m.sourceStart, m.chain[0].Start))
 		m.end, m.durable = m.bufferStart, m.bufferStart
 	}
-	m.chain = m.chain.Cut(m.s)
 	// As Kafka's leader assigns its epoch the log end at once; the source epoch is filled
 	// in by the first batch.
 	m.phase = Leading
@@ -378,7 +395,8 @@ func (m *Machine) refuse(records int64, why string) {
 // reread starts or stops reading as the rules allow: nothing is read while no real
 // member is in the ISR (R15), after quiesce began, or after a failure.
 func (m *Machine) reread() {
-	may := m.phase == Leading && !m.failed && !m.quiescing && len(m.cfg.Virtual.Real(m.view.ISR)) > 0
+	// A hand-back still needs [HW, S): a live replica that has not got it may not be left out.
+	may := m.phase == Leading && !m.failed && (!m.quiescing || m.end < m.s) && len(m.cfg.Virtual.Real(m.view.ISR)) > 0
 	if may == m.reading {
 		return
 	}
@@ -405,6 +423,10 @@ func (m *Machine) Ingest(now time.Time, epoch int32, batches []BatchInfo, source
 	// Nothing is changed before all batches were looked at.
 	chain, end, unsaved := m.chain, m.end, m.unsaved
 	for i, b := range batches {
+		if m.quiescing && b.Last >= m.s {
+			stamps[i], end = lineage.Undefined, max(end, m.s)
+			continue
+		}
 		if b.Last < end {
 			stamps[i] = lineage.Undefined
 			continue
@@ -415,11 +437,20 @@ func (m *Machine) Ingest(now time.Time, epoch int32, batches []BatchInfo, source
 		switch {
 		case b.Base < m.s && b.Last < m.s:
 			e, ok := chain.At(b.Base)
+			if ok && b.SourceEpoch > e.SourceEpoch {
+				// The source elected a leader and lost this between the probe and now.
+				m.SourceDiverged(now, epoch)
+				return nil, nil
+			}
 			if !ok || e.SourceEpoch != b.SourceEpoch {
 				return nil, fmt.Errorf("batch [%d, %d] has source epoch %d, but the lineage says %v", b.Base, b.Last, b.SourceEpoch, chain)
 			}
 			stamps[i] = e.Epoch
 		case b.Base < m.s && m.jumpStart == 0:
+			if b.SourceEpoch > chain.SourceEpochBefore(m.s) {
+				m.SourceDiverged(now, epoch)
+				return nil, nil
+			}
 			return nil, fmt.Errorf("batch [%d, %d] lies across %d, where epoch %d begins", b.Base, b.Last, m.s, m.epoch)
 		default:
 			stamps[i] = m.epoch
@@ -435,7 +466,7 @@ func (m *Machine) Ingest(now time.Time, epoch int32, batches []BatchInfo, source
 					start = m.s
 				}
 				chain = chain.Append(lineage.Entry{Epoch: m.epoch, SourceEpoch: b.SourceEpoch, Start: start})
-				unsaved = append(slices.Clone(unsaved), b.Base)
+				unsaved = append(slices.Clone(unsaved), end)
 			}
 		}
 		end = b.Last + 1
@@ -560,26 +591,45 @@ func (m *Machine) resign(epoch int32, reason string) {
 	m.do(Resign{m.epoch, reason})
 }
 
-// retake gives up leadership when every candidate has reported and none can reach the
-// high watermark: a new takeover asks everybody (R16, C8).
+// retake gives up leadership when every candidate has reported and none can reach S or
+// the high watermark: a new takeover asks everybody (R16, C8). Once this epoch's lineage
+// answers, only a log end that passed it is a report: what was heard before is older than
+// the answers that may still cut or complete the log.
 func (m *Machine) retake() {
-	if m.phase != Leading || len(m.cfg.Virtual.Real(m.view.ISR)) > 0 || m.pending != nil {
+	if len(m.cfg.Virtual.Real(m.view.ISR)) > 0 || m.pending != nil {
 		return
 	}
 	cand := m.cfg.Virtual.Real(m.view.ELR)
 	if len(cand) == 0 {
-		cand = m.view.LastRealISR
+		cand = m.lastRealISR()
 	}
 	if len(cand) == 0 {
 		cand = m.cfg.Virtual.Real(m.view.Replicas)
 	}
 	for _, id := range cand {
+		if !m.reported(id) || m.view.Brokers[id].Fenced {
+			return
+		}
 		f := m.followers[id]
-		if !m.reported(id) || m.view.Brokers[id].Fenced || f.valid && f.end >= max(m.hw, m.s) {
+		switch {
+		case m.phase == Leading && (!f.valid || f.end >= max(m.hw, m.s)):
+			return
+		case m.phase != Leading && f.offset >= m.s:
 			return
 		}
 	}
 	m.resign(m.epoch, "no replica that may hold the data has reached the high watermark")
+}
+
+// lastRealISR is what is left in the assignment of the last ISR with a real member.
+func (m *Machine) lastRealISR() []int32 {
+	var out []int32
+	for _, id := range m.view.LastRealISR {
+		if slices.Contains(m.view.Replicas, id) {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // advance moves the high watermark (R2).
@@ -655,7 +705,7 @@ func (m *Machine) maintainISR(now time.Time) {
 			members[i].Epoch = f.brokerEpoch
 		}
 	}
-	m.pending = &pendingISR{isr: members, partitionEpoch: m.view.PartitionEpoch, sent: now}
+	m.pending = &pendingISR{isr: members, partitionEpoch: m.view.PartitionEpoch}
 	m.do(AlterPartition{m.epoch, m.view.PartitionEpoch, members})
 }
 
@@ -733,9 +783,15 @@ func (m *Machine) Altered(now time.Time, epoch, partitionEpoch int32, code int16
 		return
 	}
 	switch {
-	case ambiguous || code == codeNotController || code == codeUnknownServerError:
+	case ambiguous || code == codeNotController || code == codeUnknownServerError || code == codeRequestTimedOut:
+		p.uncertain = p.uncertain || code != codeNotController
 		m.do(AlterPartition{m.epoch, p.partitionEpoch, p.isr})
 		return
+	case p.uncertain && (code == CodeFencedLeaderEpoch || code == codeStaleBrokerEpoch || code == CodeNotLeaderOrFollower):
+		// Checked before the partition epoch: says nothing of an earlier sending that may
+		// have been applied. Leadership is lost; until the metadata log shows it, the
+		// members go on counting.
+		p.settled = true
 	case code == CodeNone || code == codeNewLeaderElected || code == codeInvalidUpdateVer:
 		// Applied, or refused since something newer was (perhaps our own request, sent
 		// twice): the metadata log will show it, and settles what counts until then.
@@ -765,7 +821,7 @@ func (m *Machine) Quiesce(now time.Time) {
 	if m.phase == Off || m.quiescing {
 		return
 	}
-	m.quiescing = true
+	m.quiescing, m.quiesceFrom = true, now
 	for _, f := range m.followers {
 		f.quiesced = false
 	}
@@ -774,7 +830,7 @@ func (m *Machine) Quiesce(now time.Time) {
 }
 
 // quiesce reports once that the hand-back may begin (R17).
-func (m *Machine) quiesce() {
+func (m *Machine) quiesce(now time.Time) {
 	if !m.quiescing || m.quiesced {
 		return
 	}
@@ -783,15 +839,29 @@ func (m *Machine) quiesce() {
 		return
 	}
 	complete := m.phase == Leading
+	var outside []int32
+	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
+		if b, ok := m.view.Brokers[id]; ok && !b.Fenced && !slices.Contains(real, id) {
+			outside = append(outside, id)
+		}
+	}
 	switch m.phase {
 	case Leading:
-		if m.durable != m.end || m.hw < m.LogEnd() {
+		if m.pending != nil || m.durable != m.end {
 			return
 		}
+		// The high watermark need not be there: with a virtual replica down |ISR| may be
+		// below the minimum, and what counts is that every member has everything.
 		for _, id := range real {
-			if f := m.followers[id]; f == nil || !f.valid || !f.quiesced {
+			if f := m.followers[id]; f == nil || !f.valid || !f.quiesced || f.end < m.LogEnd() {
 				return
 			}
+		}
+		// The removal deletes the log of a live replica that is left out, which may be the
+		// last copy after the next power loss (C9c): wait for it to join.
+		waited := m.cfg.StopWait > 0 && now.Sub(m.quiesceFrom) >= m.cfg.StopWait
+		if len(outside) > 0 && (!waited || len(real) < m.cfg.StopMinISR) {
+			return
 		}
 	case AskingHW, Probing, Refused:
 		// The source does not answer, or nothing may be truncated. The longest member
@@ -816,7 +886,10 @@ func (m *Machine) quiesce() {
 			chain = c
 		}
 	}
-	m.do(Quiesced{m.epoch, complete, order, chain.SourceEpochBefore(end), end})
+	m.do(Quiesced{
+		Epoch: m.epoch, Complete: complete, Order: order, Outside: outside,
+		LastSourceEpoch: chain.SourceEpochBefore(end), End: end,
+	})
 }
 
 func (m *Machine) lengthOf(id int32) int64 {

@@ -46,7 +46,7 @@ func (m *Machine) Fetch(now time.Time, r FetchRequest) Decision {
 		m.progress(now)
 		return d
 	}
-	f.valid, f.end, f.logStart, f.quiesced = true, r.Offset, r.LogStart, m.quiescing
+	f.valid, f.end, f.quiesced = true, r.Offset, m.quiescing
 	m.catchUp(now, f, r.Offset >= m.durable, r.Offset >= f.lastOffered)
 	m.progress(now)
 	return m.serve(f, r.Offset, r.LastFetchedEpoch)
@@ -87,7 +87,18 @@ func (m *Machine) NewsFor(replica int32, currentLeaderEpoch int32, offset int64)
 	if m.cfg.Virtual.Is(replica) {
 		return false
 	}
-	return offset < m.durable || m.hw > f.toldHW
+	switch {
+	case m.hw > f.toldHW || offset < m.earliest() || offset > m.LogEnd():
+		return true
+	case offset >= m.durable:
+		return false
+	case offset >= m.bufferStart:
+		return true
+	}
+	// Below the buffer with nobody to serve it: an answer would be empty, and asked for
+	// again at once.
+	_, ok := m.replicaFor(f, offset)
+	return ok
 }
 
 // Told notes that an answer with the high watermark hw goes to the follower.
@@ -146,7 +157,7 @@ func (m *Machine) note(now time.Time, r FetchRequest) *follower {
 		f = &follower{brokerEpoch: r.BrokerEpoch, toldHW: lineage.Undefined}
 		m.followers[r.Replica] = f
 	}
-	f.seen, f.offset, f.lastEpoch = true, r.Offset, r.LastFetchedEpoch
+	f.seen, f.offset, f.lastEpoch, f.logStart = true, r.Offset, r.LastFetchedEpoch, r.LogStart
 	if m.phase != Leading {
 		// Nothing is offered yet, so whoever asks is caught up.
 		f.lastFetch, f.caughtUp = now, now
@@ -251,10 +262,12 @@ func (m *Machine) logStart() int64 {
 }
 
 // earliest is the lowest offset that can be served: below it a follower is out of range.
-// After a jump it is the source's log start, though the high watermark is still below (R14).
+// Between the high watermark and the buffer there is nothing that could be served: the
+// source has lost it, and no replica shows what is above its high watermark. After a jump
+// that is everything below the source's log start (R14).
 func (m *Machine) earliest() int64 {
-	if m.jumpStart > m.hw {
-		return m.jumpStart
+	if m.bufferStart > m.hw {
+		return m.bufferStart
 	}
 	return m.logStart()
 }

@@ -23,6 +23,8 @@ const (
 	codeInvalidUpdateVer   int16 = 95
 	codeNotController      int16 = 41
 	codeUnknownServerError int16 = -1
+	codeRequestTimedOut    int16 = 7
+	codeStaleBrokerEpoch   int16 = 77
 )
 
 // Phase is where a takeover stands.
@@ -59,6 +61,12 @@ type Config struct {
 	// MaxLag is replica.lag.time.max.ms: a follower that has not been caught up for
 	// longer leaves the ISR.
 	MaxLag time.Duration
+	// StopWait is mirror.stop.replica.wait.ms: how long a hand-back waits for a live real
+	// replica to join the ISR (R17). After it the hand-back goes on if at least StopMinISR
+	// (the topic's configured min.insync.replicas) real members are there. 0 waits for as
+	// long as it takes.
+	StopWait   time.Duration
+	StopMinISR int
 }
 
 // BrokerView is what the metadata log says of a broker.
@@ -206,8 +214,12 @@ type (
 		Epoch int32
 		// Complete is false when the takeover was not finished (source unreachable):
 		// nothing was truncated, the members may differ above the high watermark.
-		Complete        bool
-		Order           []int32
+		Complete bool
+		Order    []int32
+		// Outside are the live real replicas that are not in Order. A removal deletes
+		// their logs: when the takeover was not finished, a real broker must lead first
+		// (fence the virtual ones) until they are in the ISR.
+		Outside         []int32
 		LastSourceEpoch int32
 		End             int64
 	}
