@@ -97,7 +97,7 @@ func (g *generator) message(m *message) {
 
 	g.p("")
 	g.p("// Encode renders m in a version.")
-	g.p("func (m *%s) Encode(version int16) ([]byte, error) {", name)
+	g.p("func (m %s) Encode(version int16) ([]byte, error) {", receiver(m, name))
 	g.versionCheck(m, name, "nil, ")
 	g.p("w := wire.NewWriter(nil)")
 	g.p("m.write(w, version)")
@@ -128,6 +128,15 @@ func (g *generator) message(m *message) {
 	switch m.Type {
 	case "request", "response":
 		g.kmsg(m)
+	case "key", "value":
+		g.p("")
+		g.p("// RecordType is the type of the record, %d.", m.APIKey)
+		g.p("func (%s) RecordType() int16 { return %d }", receiver(m, name), m.APIKey)
+		if m.Type == "value" {
+			g.p("")
+			g.p("// MaxVersion is the version that is written.")
+			g.p("func (*%s) MaxVersion() int16 { return %d }", name, m.Valid.max)
+		}
 	case "metadata":
 		g.p("")
 		g.p("// APIKey is the record's type, %d.", m.APIKey)
@@ -143,6 +152,15 @@ func (g *generator) versionCheck(m *message, name, zero string) {
 	g.p("if version < %d || version > %d {", m.Valid.min, m.Valid.max)
 	g.p("return %swire.UnknownVersion(%q, version, %d, %d)", zero, name, m.Valid.min, m.Valid.max)
 	g.p("}")
+}
+
+// receiver is the type that methods which only read m are on: keys are values, since they
+// are used as keys of maps.
+func receiver(m *message, name string) string {
+	if m.Type == "key" {
+		return name
+	}
+	return "*" + name
 }
 
 // kmsg makes m a request or response that franz-go carries.
@@ -275,7 +293,7 @@ func (g *generator) structure(m *message, name string, fields []field, top bool)
 	g.p("}")
 
 	g.p("")
-	g.p("func (m *%s) write(w *wire.Writer, version int16) {", name)
+	g.p("func (m %s) write(w *wire.Writer, version int16) {", receiver(m, name))
 	for i := range fields {
 		if f := &fields[i]; !f.tagged() {
 			g.inVersions(m, f, func() { g.writeField(m, name, f, "w", "m."+goName(f.Name)) })
@@ -326,7 +344,7 @@ func (g *generator) structure(m *message, name string, fields []field, top bool)
 	}
 	g.p("}")
 
-	if m.Type == "key" || m.Type == "value" || m.Type == "data" {
+	if m.Type != "metadata" {
 		g.p("")
 		g.p("// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.")
 		g.p("func (m %s) MarshalJSON() ([]byte, error) {", name)

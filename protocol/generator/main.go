@@ -10,25 +10,30 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 )
 
 func main() {
 	var (
-		dir = flag.String("specs", "", "directory of the message specs (*.json)")
-		pkg = flag.String("package", "", "name of the package that the output belongs to")
-		out = flag.String("out", "", "file to write")
+		dirs = flag.String("specs", "", "directories of the message specs (*.json), comma separated")
+		pkg  = flag.String("package", "", "name of the package that the output belongs to")
+		out  = flag.String("out", "", "file to write")
 	)
 	flag.Parse()
-	if err := run(*dir, *pkg, *out); err != nil {
+	if err := run(strings.Split(*dirs, ","), *pkg, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "generator:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, pkg, out string) error {
-	specs, err := readSpecs(dir)
-	if err != nil {
-		return err
+func run(dirs []string, pkg, out string) error {
+	var specs []*message
+	for _, dir := range dirs {
+		more, err := readSpecs(dir)
+		if err != nil {
+			return err
+		}
+		specs = append(specs, more...)
 	}
 	src, err := generate(pkg, specs)
 	if err != nil {

@@ -156,6 +156,9 @@ func (m *message) check() error {
 	default:
 		return fmt.Errorf("%w: type %q", errSpec, m.Type)
 	}
+	if m.Type == "key" && m.flexible() {
+		return fmt.Errorf("%w: a key must not be flexible: two processes must write the same bytes for it", errSpec)
+	}
 	if m.Valid.empty() {
 		return fmt.Errorf("%w: no valid version", errSpec)
 	}
