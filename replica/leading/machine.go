@@ -607,14 +607,17 @@ func (m *Machine) retake() {
 		cand = m.cfg.Virtual.Real(m.view.Replicas)
 	}
 	for _, id := range cand {
-		if !m.reported(id) || m.view.Brokers[id].Fenced {
+		if !m.reported(id) || m.view.Brokers[id].Fenced || m.phase == Leading && !m.followers[id].valid {
 			return
 		}
-		f := m.followers[id]
-		switch {
-		case m.phase == Leading && (!f.valid || f.end >= max(m.hw, m.s)):
-			return
-		case m.phase != Leading && f.offset >= m.s:
+	}
+	for id, f := range m.followers {
+		if m.cfg.Virtual.Is(id) || !m.reported(id) || m.view.Brokers[id].Fenced {
+			continue
+		}
+		// One that may still join.
+		if m.phase == Leading && f.valid && f.end >= max(m.hw, m.s) ||
+			m.phase != Leading && f.offset >= m.s && slices.Contains(m.ref, id) {
 			return
 		}
 	}
@@ -829,6 +832,10 @@ func (m *Machine) Quiesce(now time.Time) {
 	m.progress(now)
 }
 
+// sourceWait is how long a hand-back waits for the source to answer a takeover under way,
+// which lets it be complete.
+const sourceWait = 10 * time.Second
+
 // quiesce reports once that the hand-back may begin (R17).
 func (m *Machine) quiesce(now time.Time) {
 	if !m.quiescing || m.quiesced {
@@ -863,7 +870,10 @@ func (m *Machine) quiesce(now time.Time) {
 		if len(outside) > 0 && (!waited || len(real) < m.cfg.StopMinISR) {
 			return
 		}
-	case AskingHW, Probing, Refused:
+	case Probing, Refused:
+		if m.phase == Probing && !m.failed && now.Sub(m.quiesceFrom) < sourceWait {
+			return
+		}
 		// The source does not answer, or nothing may be truncated. The longest member
 		// becomes the leader and nothing that any of them has is lost.
 		for _, id := range real {
