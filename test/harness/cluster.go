@@ -42,6 +42,13 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 			return fail(err)
 		}
 	}
+	java, err := javaBinary()
+	if err != nil {
+		return fail(err)
+	}
+	if err := in.ensureArchive(ctx, java, cfg.Log); err != nil {
+		return fail(err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
 	defer cancel()
 	for try := 1; ; try++ {
@@ -90,7 +97,7 @@ func startOnce(ctx context.Context, cfg Config, in *Installation) (_ *Cluster, e
 		if err := os.MkdirAll(p.dir, 0o755); err != nil {
 			return nil, err
 		}
-		if err := os.WriteFile(n.propertiesFile(), []byte(propertiesText(props)), 0o600); err != nil {
+		if err := os.WriteFile(n.PropertiesFile(), []byte(propertiesText(props)), 0o600); err != nil {
 			return nil, err
 		}
 	}
@@ -126,8 +133,8 @@ func splitList(s string) []string {
 	return out
 }
 
-// Stop kills every node at once and removes the cluster's folder, unless it is
-// to be kept. For an orderly end of one node, see [Node.Stop].
+// Stop kills every node at once and removes its folders, unless they are to be
+// kept. For an orderly end of one node, see [Node.Stop].
 func (c *Cluster) Stop() error {
 	errs := make([]error, len(c.nodes))
 	var wg sync.WaitGroup
@@ -136,12 +143,26 @@ func (c *Cluster) Stop() error {
 	}
 	wg.Wait()
 	if !c.cfg.KeepDir {
-		errs = append(errs, os.RemoveAll(c.dir))
+		errs = append(errs, c.removeDir())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop cluster %s: %w", c.cfg.Name, err)
 	}
 	return nil
+}
+
+// removeDir removes what the cluster made, and nothing else that is in a folder
+// that the caller chose.
+func (c *Cluster) removeDir() error {
+	if c.cfg.Dir == "" {
+		return os.RemoveAll(c.dir)
+	}
+	var errs []error
+	for _, n := range c.nodes {
+		errs = append(errs, os.RemoveAll(n.plan.dir))
+	}
+	_ = os.Remove(c.dir) // stays if it holds more
+	return errors.Join(errs...)
 }
 
 // ID is the cluster's id.

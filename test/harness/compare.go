@@ -1,9 +1,11 @@
 package harness
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"math"
+	"time"
 )
 
 // Compare says which part of two logs must be equal. Its zero value means all of it.
@@ -141,4 +143,28 @@ func (c *Cluster) SameLogs(topic string, partition int32, how Compare) (*Differe
 		return nil, fmt.Errorf("cluster %s has fewer than two logs of %s-%d to compare", c.cfg.Name, topic, partition)
 	}
 	return nil, nil
+}
+
+// samePoll is how often WaitSameLogs reads the logs.
+const samePoll = 100 * time.Millisecond
+
+// WaitSameLogs waits until SameLogs finds no difference: a follower appends a
+// moment after its leader. When ctx ends first, the error has the last difference.
+func (c *Cluster) WaitSameLogs(ctx context.Context, topic string, partition int32, how Compare) error {
+	tick := time.NewTicker(samePoll)
+	defer tick.Stop()
+	for {
+		d, err := c.SameLogs(topic, partition, how)
+		if err != nil {
+			return err
+		}
+		if d == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the replicas' logs stay different: %s: %w", d, ctx.Err())
+		}
+	}
 }

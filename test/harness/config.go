@@ -42,7 +42,8 @@ type Config struct {
 	ClusterID   string
 
 	// Properties go to every node, NodeProperties to one; both override what the
-	// harness sets, and the latter the former.
+	// harness sets, and the latter the former. broker.session.timeout.ms is
+	// Kafka's own, 9 s: that is what a restart of a broker takes, see [Node.Start].
 	Properties     map[string]string
 	NodeProperties func(id int32) map[string]string
 	// Advertise gives the host:port that a broker's CLIENT listener advertises;
@@ -61,8 +62,8 @@ type Config struct {
 	FullJIT  bool
 	JVMFlags []string
 
-	Dir     string // holds everything; a new temporary one when empty
-	KeepDir bool   // Stop leaves Dir in place
+	Dir     string // holds a folder for each node; a new temporary one when empty
+	KeepDir bool   // Stop leaves the nodes' folders in place
 
 	// ClientOpts let the harness's own clients in when INTERNAL has been given
 	// another security protocol.

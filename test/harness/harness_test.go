@@ -129,27 +129,12 @@ func transactions(t *testing.T, c *Cluster, topic string) {
 	}
 }
 
-// sameSoon waits until the replicas' logs are the same: a follower appends a
-// moment after its leader.
 func sameSoon(t *testing.T, c *Cluster, topic string, partition int32) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		d, err := c.SameLogs(topic, partition, Compare{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal(d)
-		}
+	if err := c.WaitSameLogs(ctx, topic, partition, Compare{}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -118,10 +118,11 @@ func (in *Installation) toolCommand(run ToolRun) ([]string, error) {
 	}
 	argv := append([]string{java, fmt.Sprintf("-Xmx%dm", heap)}, fastStart...)
 	argv = append(argv, "-Djava.awt.headless=true", "-Dlog4j2.configurationFile="+in.toolLogging)
+	argv = append(argv, in.archiveFlags(java)...)
 	argv = append(argv, run.Flags...)
 	cp := in.Classpath()
-	if run.classes != "" {
-		cp = run.classes + string(os.PathListSeparator) + cp
+	if run.classes != "" { // last, or the archive would not fit
+		cp += string(os.PathListSeparator) + run.classes
 	}
 	argv = append(argv, "-cp", cp, run.Class)
 	return append(argv, run.Args...), nil

@@ -43,7 +43,8 @@ func (n *Node) LogFile() string { return filepath.Join(n.plan.dir, "kafka.log") 
 // LogTail is the end of the node's log, for messages.
 func (n *Node) LogTail() string { return fileTail(n.LogFile()) }
 
-func (n *Node) propertiesFile() string { return filepath.Join(n.plan.dir, "server.properties") }
+// PropertiesFile is the node's server.properties.
+func (n *Node) PropertiesFile() string { return filepath.Join(n.plan.dir, "server.properties") }
 
 func (n *Node) String() string {
 	return fmt.Sprintf("%s node %d (%s)", n.cluster.cfg.Name, n.plan.id, n.plan.role)
@@ -81,7 +82,7 @@ func (n *Node) format(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{"format", "-t", n.cluster.cfg.ClusterID, "-c", n.propertiesFile()}, n.cluster.cfg.Format...)
+	args := append([]string{"format", "-t", n.cluster.cfg.ClusterID, "-c", n.PropertiesFile()}, n.cluster.cfg.Format...)
 	res, err := in.Tool(ctx, ToolRun{Class: class, Args: args})
 	if err != nil {
 		return fmt.Errorf("format the storage of %s: %w\n%s", n, err, res.Stdout)
@@ -102,7 +103,8 @@ func (n *Node) launch(ctx context.Context) error {
 	}
 	c := n.cluster
 	argv := append([]string{c.java}, c.cfg.jvmFlags()...)
-	argv = append(argv, "-Dlog4j2.configurationFile="+c.in.brokerLogging, "-cp", c.in.Classpath(), "kafka.Kafka", n.propertiesFile())
+	argv = append(argv, c.in.archiveFlags(c.java)...)
+	argv = append(argv, "-Dlog4j2.configurationFile="+c.in.brokerLogging, "-cp", c.in.Classpath(), "kafka.Kafka", n.PropertiesFile())
 	p, err := StartProcess(ctx, n.String(), argv, nil, n.LogFile())
 	if err != nil {
 		return err
@@ -115,8 +117,10 @@ func (n *Node) launch(ctx context.Context) error {
 func (n *Node) Launch(ctx context.Context) error { return n.launch(ctx) }
 
 // Start starts a node that does not run, and waits until it is ready: registered,
-// unfenced and known to every other broker that runs. After a kill that takes
-// until the controller has given up the dead incarnation (broker.session.timeout.ms).
+// unfenced and known to every other broker that runs. It takes until the
+// controller has given up the last incarnation, also after an orderly end:
+// broker.session.timeout.ms after that one's last heartbeat. When too few
+// controllers run for a quorum, [Node.Launch] them all, then [Cluster.WaitReady].
 func (n *Node) Start(ctx context.Context) error {
 	if err := n.launch(ctx); err != nil {
 		return err
