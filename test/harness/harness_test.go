@@ -44,6 +44,8 @@ func TestCluster(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Log = testLog(t)
+			// A restart waits for this; see Node.Start.
+			tt.cfg.Properties = map[string]string{"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "1000"}
 			begun := time.Now()
 			c := StartT(t, tt.cfg)
 			t.Logf("a cluster of %d nodes took %s", len(c.Nodes()), time.Since(begun).Round(time.Millisecond))
