@@ -15,11 +15,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// pattern is n bytes that differ by place.
+// pattern is n bytes that differ by place, with a period that no buffer size divides.
 func pattern(n int) []byte {
+	const period = 65521
 	b := make([]byte, n)
-	for i := range b {
+	for i := range min(n, period) {
 		b[i] = byte(i * 7 >> (i % 5))
+	}
+	for at := period; at < n; at += period {
+		copy(b[at:], b[:period])
 	}
 	return b
 }

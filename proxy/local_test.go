@@ -1,0 +1,299 @@
+package proxy
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// apiBroker answers ApiVersions with ranges beyond what the proxy knows, and hangs up
+// on versions above max as brokers before KIP-511 would not.
+func apiBroker(t testing.TB, max int16) script {
+	return func(_ net.Conn, h header, frame []byte) []byte {
+		resp := kmsg.NewPtrApiVersionsResponse()
+		if h.key != keyApiVersions {
+			t.Errorf("API %d", h.key)
+			return nil
+		}
+		resp.Version = h.version
+		if h.version > max {
+			resp.Version, resp.ErrorCode = 0, errUnsupportedVersion
+		} else if h.version >= 5 {
+			req := kmsg.NewPtrApiVersionsRequest()
+			req.Version = h.version
+			if err := req.ReadFrom(frame[h.size:]); err != nil || req.NodeID != -1 || req.ClusterID != nil || req.ClientSoftwareName != "sw" {
+				t.Errorf("request %+v, %v", req, err)
+			}
+		}
+		for _, key := range []int16{int16(kmsg.Produce), int16(kmsg.Fetch), int16(kmsg.OffsetCommit), keyApiVersions} {
+			resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key, MinVersion: 0, MaxVersion: 99})
+		}
+		return appendResponse(nil, resp, h.correlation)
+	}
+}
+
+func TestApiVersions(t *testing.T) {
+	wantRanges := func(t *testing.T, keys []kmsg.ApiVersionsResponseApiKey) {
+		t.Helper()
+		want := map[int16]int16{int16(kmsg.Produce): 13, int16(kmsg.Fetch): 18, int16(kmsg.OffsetCommit): 99, keyApiVersions: 5, 12794: 0, 12799: 0}
+		if len(keys) != len(want) {
+			t.Errorf("%d keys, want %d", len(keys), len(want))
+		}
+		for _, k := range keys {
+			if want[k.ApiKey] != k.MaxVersion {
+				t.Errorf("key %d up to %d, want %d", k.ApiKey, k.MaxVersion, want[k.ApiKey])
+			}
+		}
+	}
+	for version := int16(0); version <= 5; version++ {
+		for _, brokers := range []int16{5, 3} {
+			t.Run(fmt.Sprintf("v%d at a broker of v%d", version, brokers), func(t *testing.T) {
+				b := startBroker(t, apiBroker(t, brokers))
+				s := setup{}
+				s.deps.Mirror = &fakeHandler{}
+				_, addr := s.start(t, b)
+				req := kmsg.NewPtrApiVersionsRequest()
+				req.Version = version
+				req.ClientSoftwareName, req.ClientSoftwareVersion = "sw", "1"
+				req.NodeID, req.ClusterID = 2, &testClientID
+				c := dial(t, addr)
+				c.send(req, 3)
+				frame, err := readFrame(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp := kmsg.NewPtrApiVersionsResponse()
+				resp.Version = version
+				if version > brokers {
+					resp.Version = 0
+				}
+				if err := resp.ReadFrom(frame[4:]); err != nil {
+					t.Fatal(err)
+				}
+				if (resp.ErrorCode == errUnsupportedVersion) != (version > brokers) {
+					t.Errorf("error %d", resp.ErrorCode)
+				}
+				wantRanges(t, resp.ApiKeys)
+			})
+		}
+	}
+	t.Run("newer than the proxy", func(t *testing.T) {
+		b := startBroker(t, apiBroker(t, 9))
+		s := setup{}
+		s.deps.Mirror = &fakeHandler{}
+		_, addr := s.start(t, b)
+		c := dial(t, addr)
+		// Of such a version only the header is known.
+		if _, err := c.Write(frameOf([]byte{0, 18, 0, 8, 0, 0, 0, 9, 0xff, 0xff, 0, 0xde, 0xad})); err != nil {
+			t.Fatal(err)
+		}
+		frame, err := readFrame(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp := kmsg.NewPtrApiVersionsResponse()
+		if err := resp.ReadFrom(frame[4:]); err != nil {
+			t.Fatal(err)
+		}
+		if resp.ErrorCode != errUnsupportedVersion || binary.BigEndian.Uint32(frame) != 9 {
+			t.Errorf("%+v", resp)
+		}
+		wantRanges(t, resp.ApiKeys)
+	})
+}
+
+// fakeHandler echoes bodies.
+type fakeHandler struct {
+	handle func(ctx context.Context, key int16, clientID string, body []byte) ([]byte, error)
+}
+
+func (h *fakeHandler) Keys() []int16 { return []int16{12794, 12799} }
+
+func (h *fakeHandler) Handle(ctx context.Context, key, _ int16, clientID string, body []byte) ([]byte, error) {
+	return h.handle(ctx, key, clientID, body)
+}
+
+func mirrorFrame(key, version int16, body string) []byte {
+	b := binary.BigEndian.AppendUint16(nil, uint16(key))
+	b = binary.BigEndian.AppendUint16(b, uint16(version))
+	b = append(b, 0, 0, 0, 9, 0, 2, 'm', 'e', 1, 7, 1, 0) // a tagged field in the header
+	return frameOf(append(b, body...))
+}
+
+func TestMirrorAPIs(t *testing.T) {
+	for _, virtual := range []bool{false, true} {
+		t.Run(fmt.Sprintf("virtual %v", virtual), func(t *testing.T) {
+			b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+				resp := req.ResponseKind()
+				if d, ok := resp.(*kmsg.DescribeClusterResponse); ok {
+					d.ClusterAuthorizedOperations = 4711
+				}
+				return resp
+			}))
+			s := setup{}
+			s.cfg.Virtual = virtual
+			s.deps.Mirror = &fakeHandler{handle: func(ctx context.Context, key int16, clientID string, body []byte) ([]byte, error) {
+				who, ok := CallerOf(ctx)
+				if !ok || who.ClientID() != "me" {
+					return nil, errors.New("no caller")
+				}
+				resp, err := who.Request(ctx, kmsg.NewPtrDescribeClusterRequest())
+				if err != nil {
+					return nil, err
+				}
+				ops := resp.(*kmsg.DescribeClusterResponse).ClusterAuthorizedOperations
+				return fmt.Appendf(nil, "%d %s %s %d", key, clientID, body, ops), nil
+			}}
+			_, addr := s.start(t, b)
+			c := dial(t, addr)
+			for range 2 { // pipelined
+				if _, err := c.Write(mirrorFrame(12799, 0, "body")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				frame, err := readFrame(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := "\x00\x00\x00\x09\x0012799 me body 4711"; string(frame) != want {
+					t.Errorf("got %q, want %q", frame, want)
+				}
+			}
+			if _, err := c.Write(mirrorFrame(12799, 1, "")); err != nil {
+				t.Fatal(err)
+			}
+			c.wantClosed()
+		})
+	}
+}
+
+func TestUnauthenticatedCallersGetNothing(t *testing.T) {
+	// A broker hangs up on whoever has not authenticated.
+	b := startBroker(t, func(c net.Conn, _ header, _ []byte) []byte { c.Close(); return nil })
+	s := setup{view: newFakeView(mirrorPart("m", topicID(1), 0))}
+	s.cfg.Virtual = true
+	s.deps.Mirror = &fakeHandler{handle: func(context.Context, int16, string, []byte) ([]byte, error) {
+		t.Error("handled")
+		return nil, nil
+	}}
+	_, addr := s.start(t, b)
+	for name, frame := range map[string][]byte{
+		"mirror API": mirrorFrame(12799, 0, ""),
+		"produce":    appendRequest(nil, produceRequest(9, 1, "m", 0), 1, nil),
+		"follower":   appendRequest(nil, followerFetch(16), 1, nil),
+		"log dirs":   appendRequest(nil, kmsg.NewPtrDescribeLogDirsRequest(), 1, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, addr)
+			if _, err := c.Write(frame); err != nil {
+				t.Fatal(err)
+			}
+			c.wantClosed()
+		})
+	}
+}
+
+type fakeCoordinators struct{}
+
+func (fakeCoordinators) Coordinator(mirror string) (int32, string, int32, bool) {
+	return 2, "p2", 9002, strings.HasPrefix(mirror, "known")
+}
+
+func TestFindMirrorCoordinator(t *testing.T) {
+	b := brokerForWrites(t)
+	s := setup{}
+	s.deps.Coordinators = fakeCoordinators{}
+	_, addr := s.start(t, b)
+	c := dial(t, addr)
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.Version, req.CoordinatorType, req.CoordinatorKeys = 4, 3, []string{"known", "other"}
+	got := c.ask(req).(*kmsg.FindCoordinatorResponse).Coordinators
+	if len(got) != 2 || got[0].NodeID != 2 || got[0].Port != 9002 || got[1].ErrorCode != errCoordinatorNotAvailable {
+		t.Errorf("%+v", got)
+	}
+	req.Version, req.CoordinatorKey = 3, "known"
+	if got := c.ask(req).(*kmsg.FindCoordinatorResponse); got.NodeID != 2 || got.Host != "p2" {
+		t.Errorf("%+v", got)
+	}
+	for _, r := range b.requests() {
+		if r.key == int16(kmsg.FindCoordinator) {
+			t.Error("forwarded")
+		}
+	}
+}
+
+func TestVirtualBrokerDescribesItself(t *testing.T) {
+	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+		resp := req.ResponseKind()
+		if d, ok := req.(*kmsg.DescribeConfigsRequest); ok {
+			for _, res := range d.Resources {
+				if res.ResourceName == "10001" {
+					t.Error("asked for the virtual broker")
+				}
+				resp.(*kmsg.DescribeConfigsResponse).Resources = append(resp.(*kmsg.DescribeConfigsResponse).Resources,
+					kmsg.DescribeConfigsResponseResource{ResourceType: res.ResourceType, ResourceName: res.ResourceName})
+			}
+		}
+		return resp
+	}))
+	s := setup{}
+	s.cfg.Virtual = true
+	_, addr := s.start(t, b)
+	c := dial(t, addr)
+	dirs := kmsg.NewPtrDescribeLogDirsRequest()
+	dirs.Version = 4
+	if got := c.ask(dirs).(*kmsg.DescribeLogDirsResponse); len(got.Dirs) != 0 || got.ErrorCode != 0 {
+		t.Errorf("%+v", got)
+	}
+	for _, names := range [][]string{{"10001"}, {"10001", "t"}, {"t"}} {
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		req.Version = 4
+		for _, name := range names {
+			res := kmsg.NewDescribeConfigsRequestResource()
+			res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, name
+			if name == "10001" {
+				res.ResourceType = kmsg.ConfigResourceTypeBroker
+			}
+			req.Resources = append(req.Resources, res)
+		}
+		got := c.ask(req).(*kmsg.DescribeConfigsResponse)
+		if len(got.Resources) != len(names) {
+			t.Fatalf("%+v", got)
+		}
+		for i, res := range got.Resources {
+			if res.ResourceName != names[i] || res.ErrorCode != 0 {
+				t.Errorf("%+v", res)
+			}
+		}
+	}
+}
+
+// Every row of the table says why it is there, and knows versions that kmsg knows.
+func TestTable(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, r := range table() {
+		req := kmsg.RequestForKey(r.key)
+		if r.why == "" || r.at == 0 || req == nil {
+			t.Errorf("API %d: incomplete", r.key)
+			continue
+		}
+		if r.max > req.MaxVersion() {
+			t.Errorf("%s: up to version %d, kmsg knows %d", kmsg.NameForKey(r.key), r.max, req.MaxVersion())
+		}
+		for _, l := range []at{atClient, atVirtual} {
+			if id := fmt.Sprint(r.key, l); r.at&l != 0 {
+				if seen[id] {
+					t.Errorf("%s: two rows for one listener", kmsg.NameForKey(r.key))
+				}
+				seen[id] = true
+			}
+		}
+	}
+}
