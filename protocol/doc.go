@@ -9,4 +9,4 @@
 // allocates for lengths that its input cannot hold.
 package protocol
 
-//go:generate go run ./generator -specs specs/state -package protocol -out generated.go
+//go:generate go run ./generator -specs specs/state,specs/mirror -package protocol -out generated.go

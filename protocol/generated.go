@@ -5,6 +5,8 @@ package protocol
 import (
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol/wire"
 )
@@ -251,8 +253,8 @@ func (*LastMirrorEpochsValue) RecordType() int16 { return 1 }
 // MaxVersion is the version that is written.
 func (*LastMirrorEpochsValue) MaxVersion() int16 { return 0 }
 
-// LineageEntry is from StartOffset on, batches carry DestinationEpoch here and had SourceEpoch
-// at the source (-1: not mirrored).
+// LineageEntry is one stretch of a log: from StartOffset on, batches carry DestinationEpoch
+// here and had SourceEpoch at the source (-1: not mirrored).
 type LineageEntry struct {
 	DestinationEpoch int32
 	SourceEpoch      int32
@@ -1087,3 +1089,4455 @@ func (*SeedStateValue) RecordType() int16 { return 2 }
 
 // MaxVersion is the version that is written.
 func (*SeedStateValue) MaxVersion() int16 { return 0 }
+
+// CreateClusterMirrorRequest is sent to create a mirror. Source: contract.md §1, KIP-1279,
+// contract-additions.md §5.
+type CreateClusterMirrorRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version    int16
+	MirrorName string
+	Configs    []MirrorConfig
+	// ValidateOnly: answer what would happen and change nothing.
+	ValidateOnly bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewCreateClusterMirrorRequest returns CreateClusterMirrorRequest with the defaults of its layout.
+func NewCreateClusterMirrorRequest() CreateClusterMirrorRequest {
+	var m CreateClusterMirrorRequest
+	return m
+}
+
+func (m *CreateClusterMirrorRequest) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.ArrayLen(len(m.Configs), true)
+	for i := range m.Configs {
+		m.Configs[i].write(w, version)
+	}
+	w.Bool(m.ValidateOnly)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *CreateClusterMirrorRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	if n := r.ArrayLen(true, 3); n > 0 {
+		m.Configs = make([]MirrorConfig, n)
+		for i := range m.Configs {
+			m.Configs[i] = NewMirrorConfig()
+			m.Configs[i].read(r, version)
+		}
+	}
+	m.ValidateOnly = r.Bool()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m CreateClusterMirrorRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("configs", wire.List(m.Configs))
+	o.Field("validateOnly", m.ValidateOnly)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *CreateClusterMirrorRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("CreateClusterMirrorRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode CreateClusterMirrorRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *CreateClusterMirrorRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("CreateClusterMirrorRequest", version, 0, 0)
+	}
+	*m = NewCreateClusterMirrorRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode CreateClusterMirrorRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12794.
+func (*CreateClusterMirrorRequest) Key() int16 { return 12794 }
+
+// MaxVersion is the highest version there is.
+func (*CreateClusterMirrorRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *CreateClusterMirrorRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *CreateClusterMirrorRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*CreateClusterMirrorRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *CreateClusterMirrorRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *CreateClusterMirrorRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty CreateClusterMirrorResponse.
+func (m *CreateClusterMirrorRequest) ResponseKind() kmsg.Response {
+	o := NewCreateClusterMirrorResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// CreateClusterMirrorResponse is the answer to CreateClusterMirrorRequest. Source: contract.md
+// §1, KIP-1279, contract-additions.md §5.
+type CreateClusterMirrorResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewCreateClusterMirrorResponse returns CreateClusterMirrorResponse with the defaults of its layout.
+func NewCreateClusterMirrorResponse() CreateClusterMirrorResponse {
+	var m CreateClusterMirrorResponse
+	return m
+}
+
+func (m *CreateClusterMirrorResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *CreateClusterMirrorResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m CreateClusterMirrorResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *CreateClusterMirrorResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("CreateClusterMirrorResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode CreateClusterMirrorResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *CreateClusterMirrorResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("CreateClusterMirrorResponse", version, 0, 0)
+	}
+	*m = NewCreateClusterMirrorResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode CreateClusterMirrorResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12794.
+func (*CreateClusterMirrorResponse) Key() int16 { return 12794 }
+
+// MaxVersion is the highest version there is.
+func (*CreateClusterMirrorResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *CreateClusterMirrorResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *CreateClusterMirrorResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*CreateClusterMirrorResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *CreateClusterMirrorResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *CreateClusterMirrorResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty CreateClusterMirrorRequest.
+func (m *CreateClusterMirrorResponse) RequestKind() kmsg.Request {
+	o := NewCreateClusterMirrorRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *CreateClusterMirrorResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *CreateClusterMirrorResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// DeleteClusterMirrorRequest is sent to delete a mirror whose topics are all stopped. Source:
+// contract.md §1, KIP-1279, contract-additions.md §5.
+type DeleteClusterMirrorRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version    int16
+	MirrorName string
+	// ValidateOnly: answer what would happen and change nothing.
+	ValidateOnly bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewDeleteClusterMirrorRequest returns DeleteClusterMirrorRequest with the defaults of its layout.
+func NewDeleteClusterMirrorRequest() DeleteClusterMirrorRequest {
+	var m DeleteClusterMirrorRequest
+	return m
+}
+
+func (m *DeleteClusterMirrorRequest) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.Bool(m.ValidateOnly)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *DeleteClusterMirrorRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	m.ValidateOnly = r.Bool()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m DeleteClusterMirrorRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("validateOnly", m.ValidateOnly)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *DeleteClusterMirrorRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("DeleteClusterMirrorRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode DeleteClusterMirrorRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *DeleteClusterMirrorRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("DeleteClusterMirrorRequest", version, 0, 0)
+	}
+	*m = NewDeleteClusterMirrorRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode DeleteClusterMirrorRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12804.
+func (*DeleteClusterMirrorRequest) Key() int16 { return 12804 }
+
+// MaxVersion is the highest version there is.
+func (*DeleteClusterMirrorRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *DeleteClusterMirrorRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *DeleteClusterMirrorRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*DeleteClusterMirrorRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *DeleteClusterMirrorRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *DeleteClusterMirrorRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty DeleteClusterMirrorResponse.
+func (m *DeleteClusterMirrorRequest) ResponseKind() kmsg.Response {
+	o := NewDeleteClusterMirrorResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// DeleteClusterMirrorResponse is the answer to DeleteClusterMirrorRequest. Source: contract.md
+// §1, KIP-1279, contract-additions.md §5.
+type DeleteClusterMirrorResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewDeleteClusterMirrorResponse returns DeleteClusterMirrorResponse with the defaults of its layout.
+func NewDeleteClusterMirrorResponse() DeleteClusterMirrorResponse {
+	var m DeleteClusterMirrorResponse
+	return m
+}
+
+func (m *DeleteClusterMirrorResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *DeleteClusterMirrorResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m DeleteClusterMirrorResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *DeleteClusterMirrorResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("DeleteClusterMirrorResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode DeleteClusterMirrorResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *DeleteClusterMirrorResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("DeleteClusterMirrorResponse", version, 0, 0)
+	}
+	*m = NewDeleteClusterMirrorResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode DeleteClusterMirrorResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12804.
+func (*DeleteClusterMirrorResponse) Key() int16 { return 12804 }
+
+// MaxVersion is the highest version there is.
+func (*DeleteClusterMirrorResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *DeleteClusterMirrorResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *DeleteClusterMirrorResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*DeleteClusterMirrorResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *DeleteClusterMirrorResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *DeleteClusterMirrorResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty DeleteClusterMirrorRequest.
+func (m *DeleteClusterMirrorResponse) RequestKind() kmsg.Request {
+	o := NewDeleteClusterMirrorRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *DeleteClusterMirrorResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *DeleteClusterMirrorResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// DescribeClusterMirrorsRequest is sent to learn the state of mirrors, and by the cluster at
+// the other end to find where to fail back to. Source: contract.md §1, KIP-1279,
+// contract-additions.md §5.
+type DescribeClusterMirrorsRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version int16
+	// MirrorNames: nil asks for all.
+	MirrorNames                 []string
+	IncludeAuthorizedOperations bool
+	// ClusterID: the asker's cluster, with LastMirrorEpochLookups.
+	ClusterID              *string
+	LastMirrorEpochLookups []LastMirrorEpochLookup
+	// LocalOnly: answer from this sidecar alone: sidecars ask each other so.
+	LocalOnly bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewDescribeClusterMirrorsRequest returns DescribeClusterMirrorsRequest with the defaults of its layout.
+func NewDescribeClusterMirrorsRequest() DescribeClusterMirrorsRequest {
+	var m DescribeClusterMirrorsRequest
+	return m
+}
+
+func (m *DescribeClusterMirrorsRequest) write(w *wire.Writer, version int16) {
+	if m.MirrorNames == nil {
+		w.ArrayLen(-1, true)
+	} else {
+		w.ArrayLen(len(m.MirrorNames), true)
+	}
+	for i := range m.MirrorNames {
+		w.String(m.MirrorNames[i], true)
+	}
+	w.Bool(m.IncludeAuthorizedOperations)
+	var tags []wire.Tag
+	if m.ClusterID != nil {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.NullableString(m.ClusterID, true)
+		}))
+	}
+	if len(m.LastMirrorEpochLookups) > 0 {
+		tags = append(tags, w.Field(1, func(w *wire.Writer) {
+			w.ArrayLen(len(m.LastMirrorEpochLookups), true)
+			for i := range m.LastMirrorEpochLookups {
+				m.LastMirrorEpochLookups[i].write(w, version)
+			}
+		}))
+	}
+	if m.LocalOnly {
+		tags = append(tags, w.Field(2, func(w *wire.Writer) {
+			w.Bool(m.LocalOnly)
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
+}
+
+func (m *DescribeClusterMirrorsRequest) read(r *wire.Reader, version int16) {
+	if n := r.NullableArrayLen(true, 1); n >= 0 {
+		m.MirrorNames = make([]string, n)
+		for i := range m.MirrorNames {
+			m.MirrorNames[i] = r.String(true)
+		}
+	}
+	m.IncludeAuthorizedOperations = r.Bool()
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			m.ClusterID = r.NullableString(true)
+		case tag == 1:
+			if n := r.ArrayLen(true, 18); n > 0 {
+				m.LastMirrorEpochLookups = make([]LastMirrorEpochLookup, n)
+				for i := range m.LastMirrorEpochLookups {
+					m.LastMirrorEpochLookups[i] = NewLastMirrorEpochLookup()
+					m.LastMirrorEpochLookups[i].read(r, version)
+				}
+			}
+		case tag == 2:
+			m.LocalOnly = r.Bool()
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m DescribeClusterMirrorsRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorNames", m.MirrorNames)
+	o.Field("includeAuthorizedOperations", m.IncludeAuthorizedOperations)
+	if m.ClusterID != nil {
+		o.Field("clusterId", m.ClusterID)
+	}
+	if len(m.LastMirrorEpochLookups) > 0 {
+		o.Field("lastMirrorEpochLookups", wire.List(m.LastMirrorEpochLookups))
+	}
+	if m.LocalOnly {
+		o.Field("localOnly", m.LocalOnly)
+	}
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *DescribeClusterMirrorsRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("DescribeClusterMirrorsRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode DescribeClusterMirrorsRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *DescribeClusterMirrorsRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("DescribeClusterMirrorsRequest", version, 0, 0)
+	}
+	*m = NewDescribeClusterMirrorsRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode DescribeClusterMirrorsRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12799.
+func (*DescribeClusterMirrorsRequest) Key() int16 { return 12799 }
+
+// MaxVersion is the highest version there is.
+func (*DescribeClusterMirrorsRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *DescribeClusterMirrorsRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *DescribeClusterMirrorsRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*DescribeClusterMirrorsRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *DescribeClusterMirrorsRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *DescribeClusterMirrorsRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty DescribeClusterMirrorsResponse.
+func (m *DescribeClusterMirrorsRequest) ResponseKind() kmsg.Response {
+	o := NewDescribeClusterMirrorsResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// LastMirrorEpochLookup is one topic whose last mirror epochs are asked for, by the asker's
+// topic id.
+type LastMirrorEpochLookup struct {
+	TopicID    ids.UUID
+	Partitions []int32
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewLastMirrorEpochLookup returns LastMirrorEpochLookup with the defaults of its layout.
+func NewLastMirrorEpochLookup() LastMirrorEpochLookup {
+	var m LastMirrorEpochLookup
+	return m
+}
+
+func (m *LastMirrorEpochLookup) write(w *wire.Writer, version int16) {
+	w.UUID(m.TopicID)
+	w.ArrayLen(len(m.Partitions), true)
+	for i := range m.Partitions {
+		w.Int32(m.Partitions[i])
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *LastMirrorEpochLookup) read(r *wire.Reader, version int16) {
+	m.TopicID = r.UUID()
+	if n := r.ArrayLen(true, 4); n > 0 {
+		m.Partitions = make([]int32, n)
+		for i := range m.Partitions {
+			m.Partitions[i] = r.Int32()
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m LastMirrorEpochLookup) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("topicId", m.TopicID)
+	o.Field("partitions", wire.List(m.Partitions))
+	return o.JSON()
+}
+
+// DescribeClusterMirrorsResponse is the answer to DescribeClusterMirrorsRequest. Source:
+// contract.md §1, KIP-1279, contract-additions.md §5.
+type DescribeClusterMirrorsResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Mirrors        []DescribedMirror
+	LookupResults  []LookupResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewDescribeClusterMirrorsResponse returns DescribeClusterMirrorsResponse with the defaults of its layout.
+func NewDescribeClusterMirrorsResponse() DescribeClusterMirrorsResponse {
+	var m DescribeClusterMirrorsResponse
+	return m
+}
+
+func (m *DescribeClusterMirrorsResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Mirrors), true)
+	for i := range m.Mirrors {
+		m.Mirrors[i].write(w, version)
+	}
+	w.ArrayLen(len(m.LookupResults), true)
+	for i := range m.LookupResults {
+		m.LookupResults[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *DescribeClusterMirrorsResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 12); n > 0 {
+		m.Mirrors = make([]DescribedMirror, n)
+		for i := range m.Mirrors {
+			m.Mirrors[i] = NewDescribedMirror()
+			m.Mirrors[i].read(r, version)
+		}
+	}
+	if n := r.ArrayLen(true, 18); n > 0 {
+		m.LookupResults = make([]LookupResult, n)
+		for i := range m.LookupResults {
+			m.LookupResults[i] = NewLookupResult()
+			m.LookupResults[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m DescribeClusterMirrorsResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("mirrors", wire.List(m.Mirrors))
+	o.Field("lookupResults", wire.List(m.LookupResults))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *DescribeClusterMirrorsResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("DescribeClusterMirrorsResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode DescribeClusterMirrorsResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *DescribeClusterMirrorsResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("DescribeClusterMirrorsResponse", version, 0, 0)
+	}
+	*m = NewDescribeClusterMirrorsResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode DescribeClusterMirrorsResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12799.
+func (*DescribeClusterMirrorsResponse) Key() int16 { return 12799 }
+
+// MaxVersion is the highest version there is.
+func (*DescribeClusterMirrorsResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *DescribeClusterMirrorsResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *DescribeClusterMirrorsResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*DescribeClusterMirrorsResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *DescribeClusterMirrorsResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *DescribeClusterMirrorsResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty DescribeClusterMirrorsRequest.
+func (m *DescribeClusterMirrorsResponse) RequestKind() kmsg.Request {
+	o := NewDescribeClusterMirrorsRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *DescribeClusterMirrorsResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *DescribeClusterMirrorsResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// DescribedMirror is one mirror.
+type DescribedMirror struct {
+	ErrorCode            int16
+	MirrorName           string
+	SourceBootstrap      string
+	SourceClusterID      string
+	AuthorizedOperations int32
+	Topics               []DescribedTopic
+	Policies             []DescribedPolicy
+	ErrorMessage         *string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewDescribedMirror returns DescribedMirror with the defaults of its layout.
+func NewDescribedMirror() DescribedMirror {
+	var m DescribedMirror
+	m.AuthorizedOperations = -2147483648
+	return m
+}
+
+func (m *DescribedMirror) write(w *wire.Writer, version int16) {
+	w.Int16(m.ErrorCode)
+	w.String(m.MirrorName, true)
+	w.String(m.SourceBootstrap, true)
+	w.String(m.SourceClusterID, true)
+	w.Int32(m.AuthorizedOperations)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.ArrayLen(len(m.Policies), true)
+	for i := range m.Policies {
+		m.Policies[i].write(w, version)
+	}
+	var tags []wire.Tag
+	if m.ErrorMessage != nil {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.NullableString(m.ErrorMessage, true)
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
+}
+
+func (m *DescribedMirror) read(r *wire.Reader, version int16) {
+	m.ErrorCode = r.Int16()
+	m.MirrorName = r.String(true)
+	m.SourceBootstrap = r.String(true)
+	m.SourceClusterID = r.String(true)
+	m.AuthorizedOperations = r.Int32()
+	if n := r.ArrayLen(true, 35); n > 0 {
+		m.Topics = make([]DescribedTopic, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewDescribedTopic()
+			m.Topics[i].read(r, version)
+		}
+	}
+	if n := r.ArrayLen(true, 13); n > 0 {
+		m.Policies = make([]DescribedPolicy, n)
+		for i := range m.Policies {
+			m.Policies[i] = NewDescribedPolicy()
+			m.Policies[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			m.ErrorMessage = r.NullableString(true)
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m DescribedMirror) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("sourceBootstrap", m.SourceBootstrap)
+	o.Field("sourceClusterId", m.SourceClusterID)
+	o.Field("authorizedOperations", m.AuthorizedOperations)
+	o.Field("topics", wire.List(m.Topics))
+	o.Field("policies", wire.List(m.Policies))
+	if m.ErrorMessage != nil {
+		o.Field("errorMessage", m.ErrorMessage)
+	}
+	return o.JSON()
+}
+
+// DescribedTopic is one topic of a mirror.
+type DescribedTopic struct {
+	TopicName     string
+	TopicID       ids.UUID
+	SourceTopicID ids.UUID
+	Partitions    []DescribedPartition
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewDescribedTopic returns DescribedTopic with the defaults of its layout.
+func NewDescribedTopic() DescribedTopic {
+	var m DescribedTopic
+	return m
+}
+
+func (m *DescribedTopic) write(w *wire.Writer, version int16) {
+	w.String(m.TopicName, true)
+	w.UUID(m.TopicID)
+	w.UUID(m.SourceTopicID)
+	w.ArrayLen(len(m.Partitions), true)
+	for i := range m.Partitions {
+		m.Partitions[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *DescribedTopic) read(r *wire.Reader, version int16) {
+	m.TopicName = r.String(true)
+	m.TopicID = r.UUID()
+	m.SourceTopicID = r.UUID()
+	if n := r.ArrayLen(true, 83); n > 0 {
+		m.Partitions = make([]DescribedPartition, n)
+		for i := range m.Partitions {
+			m.Partitions[i] = NewDescribedPartition()
+			m.Partitions[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m DescribedTopic) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("topicName", m.TopicName)
+	o.Field("topicId", m.TopicID)
+	o.Field("sourceTopicId", m.SourceTopicID)
+	o.Field("partitions", wire.List(m.Partitions))
+	return o.JSON()
+}
+
+// DescribedPartition is one partition of a topic of a mirror.
+type DescribedPartition struct {
+	PartitionIndex int32
+	// State: the number of the state (contract.md §4), -1 for none.
+	State int8
+	// StateSince: in milliseconds.
+	StateSince int64
+	// SourceOffset: the source's high watermark.
+	SourceOffset int64
+	// DestinationOffset: the log end here.
+	DestinationOffset int64
+	SourceLogStart    int64
+	LastMirrorEpoch   int32
+	LastMirrorOffset  int64
+	LagMs             int64
+	RetryAttempt      int16
+	ErrorMessage      *string
+	// Detail: more about the state, e.g. WAITING_FOR_REPLICAS.
+	Detail *string
+	// LeaderID: the broker that leads the partition, virtual or real.
+	LeaderID int32
+	// AuditedOffset: up to here the mirror was compared with the source.
+	AuditedOffset int64
+	// AuditedAt: when, in milliseconds.
+	AuditedAt int64
+	// PendingReassignment: the controller has not finished changing the replicas.
+	PendingReassignment bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewDescribedPartition returns DescribedPartition with the defaults of its layout.
+func NewDescribedPartition() DescribedPartition {
+	var m DescribedPartition
+	m.State = -1
+	m.StateSince = -1
+	m.SourceOffset = -1
+	m.DestinationOffset = -1
+	m.SourceLogStart = -1
+	m.LastMirrorEpoch = -1
+	m.LastMirrorOffset = -1
+	m.LagMs = -1
+	m.LeaderID = -1
+	m.AuditedOffset = -1
+	m.AuditedAt = -1
+	return m
+}
+
+func (m *DescribedPartition) write(w *wire.Writer, version int16) {
+	w.Int32(m.PartitionIndex)
+	w.Int8(m.State)
+	w.Int64(m.StateSince)
+	w.Int64(m.SourceOffset)
+	w.Int64(m.DestinationOffset)
+	w.Int64(m.SourceLogStart)
+	w.Int32(m.LastMirrorEpoch)
+	w.Int64(m.LastMirrorOffset)
+	w.Int64(m.LagMs)
+	w.Int16(m.RetryAttempt)
+	w.NullableString(m.ErrorMessage, true)
+	w.NullableString(m.Detail, true)
+	w.Int32(m.LeaderID)
+	w.Int64(m.AuditedOffset)
+	w.Int64(m.AuditedAt)
+	w.Bool(m.PendingReassignment)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *DescribedPartition) read(r *wire.Reader, version int16) {
+	m.PartitionIndex = r.Int32()
+	m.State = r.Int8()
+	m.StateSince = r.Int64()
+	m.SourceOffset = r.Int64()
+	m.DestinationOffset = r.Int64()
+	m.SourceLogStart = r.Int64()
+	m.LastMirrorEpoch = r.Int32()
+	m.LastMirrorOffset = r.Int64()
+	m.LagMs = r.Int64()
+	m.RetryAttempt = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	m.Detail = r.NullableString(true)
+	m.LeaderID = r.Int32()
+	m.AuditedOffset = r.Int64()
+	m.AuditedAt = r.Int64()
+	m.PendingReassignment = r.Bool()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m DescribedPartition) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("partitionIndex", m.PartitionIndex)
+	o.Field("state", m.State)
+	o.Field("stateSince", m.StateSince)
+	o.Field("sourceOffset", m.SourceOffset)
+	o.Field("destinationOffset", m.DestinationOffset)
+	o.Field("sourceLogStart", m.SourceLogStart)
+	o.Field("lastMirrorEpoch", m.LastMirrorEpoch)
+	o.Field("lastMirrorOffset", m.LastMirrorOffset)
+	o.Field("lagMs", m.LagMs)
+	o.Field("retryAttempt", m.RetryAttempt)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("detail", m.Detail)
+	o.Field("leaderId", m.LeaderID)
+	o.Field("auditedOffset", m.AuditedOffset)
+	o.Field("auditedAt", m.AuditedAt)
+	o.Field("pendingReassignment", m.PendingReassignment)
+	return o.JSON()
+}
+
+// DescribedPolicy is one policy of a mirror and its last run.
+type DescribedPolicy struct {
+	Kind string
+	// Plugin: the plugin's name, or built-in.
+	Plugin string
+	// LastRunMs: when it ran, in milliseconds.
+	LastRunMs int64
+	LastError *string
+	Skipped   []PolicySkip
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewDescribedPolicy returns DescribedPolicy with the defaults of its layout.
+func NewDescribedPolicy() DescribedPolicy {
+	var m DescribedPolicy
+	m.LastRunMs = -1
+	return m
+}
+
+func (m *DescribedPolicy) write(w *wire.Writer, version int16) {
+	w.String(m.Kind, true)
+	w.String(m.Plugin, true)
+	w.Int64(m.LastRunMs)
+	w.NullableString(m.LastError, true)
+	w.ArrayLen(len(m.Skipped), true)
+	for i := range m.Skipped {
+		m.Skipped[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *DescribedPolicy) read(r *wire.Reader, version int16) {
+	m.Kind = r.String(true)
+	m.Plugin = r.String(true)
+	m.LastRunMs = r.Int64()
+	m.LastError = r.NullableString(true)
+	if n := r.ArrayLen(true, 3); n > 0 {
+		m.Skipped = make([]PolicySkip, n)
+		for i := range m.Skipped {
+			m.Skipped[i] = NewPolicySkip()
+			m.Skipped[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m DescribedPolicy) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("kind", m.Kind)
+	o.Field("plugin", m.Plugin)
+	o.Field("lastRunMs", m.LastRunMs)
+	o.Field("lastError", m.LastError)
+	o.Field("skipped", wire.List(m.Skipped))
+	return o.JSON()
+}
+
+// PolicySkip is something that a policy left out, and why.
+type PolicySkip struct {
+	Name   string
+	Reason string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewPolicySkip returns PolicySkip with the defaults of its layout.
+func NewPolicySkip() PolicySkip {
+	var m PolicySkip
+	return m
+}
+
+func (m *PolicySkip) write(w *wire.Writer, version int16) {
+	w.String(m.Name, true)
+	w.String(m.Reason, true)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *PolicySkip) read(r *wire.Reader, version int16) {
+	m.Name = r.String(true)
+	m.Reason = r.String(true)
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m PolicySkip) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("name", m.Name)
+	o.Field("reason", m.Reason)
+	return o.JSON()
+}
+
+// LookupResult is the answer to a LastMirrorEpochLookup.
+type LookupResult struct {
+	// TopicID: the asker's topic id.
+	TopicID    ids.UUID
+	Partitions []LookupPartition
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewLookupResult returns LookupResult with the defaults of its layout.
+func NewLookupResult() LookupResult {
+	var m LookupResult
+	return m
+}
+
+func (m *LookupResult) write(w *wire.Writer, version int16) {
+	w.UUID(m.TopicID)
+	w.ArrayLen(len(m.Partitions), true)
+	for i := range m.Partitions {
+		m.Partitions[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *LookupResult) read(r *wire.Reader, version int16) {
+	m.TopicID = r.UUID()
+	if n := r.ArrayLen(true, 22); n > 0 {
+		m.Partitions = make([]LookupPartition, n)
+		for i := range m.Partitions {
+			m.Partitions[i] = NewLookupPartition()
+			m.Partitions[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m LookupResult) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("topicId", m.TopicID)
+	o.Field("partitions", wire.List(m.Partitions))
+	return o.JSON()
+}
+
+// LookupPartition is one partition of a LookupResult.
+type LookupPartition struct {
+	PartitionIndex   int32
+	LastMirrorEpoch  int32
+	LastMirrorOffset int64
+	DestinationEpoch int32
+	History          []LineageEntry
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewLookupPartition returns LookupPartition with the defaults of its layout.
+func NewLookupPartition() LookupPartition {
+	var m LookupPartition
+	m.LastMirrorEpoch = -1
+	m.LastMirrorOffset = -1
+	m.DestinationEpoch = -1
+	return m
+}
+
+func (m *LookupPartition) write(w *wire.Writer, version int16) {
+	w.Int32(m.PartitionIndex)
+	w.Int32(m.LastMirrorEpoch)
+	w.Int64(m.LastMirrorOffset)
+	w.Int32(m.DestinationEpoch)
+	w.ArrayLen(len(m.History), true)
+	for i := range m.History {
+		m.History[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *LookupPartition) read(r *wire.Reader, version int16) {
+	m.PartitionIndex = r.Int32()
+	m.LastMirrorEpoch = r.Int32()
+	m.LastMirrorOffset = r.Int64()
+	m.DestinationEpoch = r.Int32()
+	if n := r.ArrayLen(true, 17); n > 0 {
+		m.History = make([]LineageEntry, n)
+		for i := range m.History {
+			m.History[i] = NewLineageEntry()
+			m.History[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m LookupPartition) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("partitionIndex", m.PartitionIndex)
+	o.Field("lastMirrorEpoch", m.LastMirrorEpoch)
+	o.Field("lastMirrorOffset", m.LastMirrorOffset)
+	o.Field("destinationEpoch", m.DestinationEpoch)
+	o.Field("history", wire.List(m.History))
+	return o.JSON()
+}
+
+// ExplainClusterMirrorRequest is sent to ask why a topic, group or ACL is or is not mirrored.
+// Source: contract-additions.md §5, contract.md §7 (--explain).
+type ExplainClusterMirrorRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version int16
+	// MirrorName: nil asks all mirrors.
+	MirrorName *string
+	// Kind: topic, group or acl.
+	Kind string
+	// Name: the topic, the group, or the ACL as the command line writes it.
+	Name string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewExplainClusterMirrorRequest returns ExplainClusterMirrorRequest with the defaults of its layout.
+func NewExplainClusterMirrorRequest() ExplainClusterMirrorRequest {
+	var m ExplainClusterMirrorRequest
+	return m
+}
+
+func (m *ExplainClusterMirrorRequest) write(w *wire.Writer, version int16) {
+	w.NullableString(m.MirrorName, true)
+	w.String(m.Kind, true)
+	w.String(m.Name, true)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ExplainClusterMirrorRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.NullableString(true)
+	m.Kind = r.String(true)
+	m.Name = r.String(true)
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ExplainClusterMirrorRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("kind", m.Kind)
+	o.Field("name", m.Name)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *ExplainClusterMirrorRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("ExplainClusterMirrorRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode ExplainClusterMirrorRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *ExplainClusterMirrorRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("ExplainClusterMirrorRequest", version, 0, 0)
+	}
+	*m = NewExplainClusterMirrorRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode ExplainClusterMirrorRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12850.
+func (*ExplainClusterMirrorRequest) Key() int16 { return 12850 }
+
+// MaxVersion is the highest version there is.
+func (*ExplainClusterMirrorRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *ExplainClusterMirrorRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *ExplainClusterMirrorRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*ExplainClusterMirrorRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *ExplainClusterMirrorRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *ExplainClusterMirrorRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty ExplainClusterMirrorResponse.
+func (m *ExplainClusterMirrorRequest) ResponseKind() kmsg.Response {
+	o := NewExplainClusterMirrorResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// ExplainClusterMirrorResponse is the answer to ExplainClusterMirrorRequest. Source:
+// contract-additions.md §5, contract.md §7 (--explain).
+type ExplainClusterMirrorResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Explanations   []MirrorExplanation
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewExplainClusterMirrorResponse returns ExplainClusterMirrorResponse with the defaults of its layout.
+func NewExplainClusterMirrorResponse() ExplainClusterMirrorResponse {
+	var m ExplainClusterMirrorResponse
+	return m
+}
+
+func (m *ExplainClusterMirrorResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Explanations), true)
+	for i := range m.Explanations {
+		m.Explanations[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ExplainClusterMirrorResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 4); n > 0 {
+		m.Explanations = make([]MirrorExplanation, n)
+		for i := range m.Explanations {
+			m.Explanations[i] = NewMirrorExplanation()
+			m.Explanations[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ExplainClusterMirrorResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("explanations", wire.List(m.Explanations))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *ExplainClusterMirrorResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("ExplainClusterMirrorResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode ExplainClusterMirrorResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *ExplainClusterMirrorResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("ExplainClusterMirrorResponse", version, 0, 0)
+	}
+	*m = NewExplainClusterMirrorResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode ExplainClusterMirrorResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12850.
+func (*ExplainClusterMirrorResponse) Key() int16 { return 12850 }
+
+// MaxVersion is the highest version there is.
+func (*ExplainClusterMirrorResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *ExplainClusterMirrorResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *ExplainClusterMirrorResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*ExplainClusterMirrorResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *ExplainClusterMirrorResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *ExplainClusterMirrorResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty ExplainClusterMirrorRequest.
+func (m *ExplainClusterMirrorResponse) RequestKind() kmsg.Request {
+	o := NewExplainClusterMirrorRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *ExplainClusterMirrorResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *ExplainClusterMirrorResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// MirrorExplanation is what one mirror does with what was asked.
+type MirrorExplanation struct {
+	MirrorName string
+	Mirrored   bool
+	Steps      []ExplanationStep
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewMirrorExplanation returns MirrorExplanation with the defaults of its layout.
+func NewMirrorExplanation() MirrorExplanation {
+	var m MirrorExplanation
+	return m
+}
+
+func (m *MirrorExplanation) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.Bool(m.Mirrored)
+	w.ArrayLen(len(m.Steps), true)
+	for i := range m.Steps {
+		m.Steps[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *MirrorExplanation) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	m.Mirrored = r.Bool()
+	if n := r.ArrayLen(true, 5); n > 0 {
+		m.Steps = make([]ExplanationStep, n)
+		for i := range m.Steps {
+			m.Steps[i] = NewExplanationStep()
+			m.Steps[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m MirrorExplanation) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("mirrored", m.Mirrored)
+	o.Field("steps", wire.List(m.Steps))
+	return o.JSON()
+}
+
+// ExplanationStep is one rule that was asked, in order.
+type ExplanationStep struct {
+	// Rule: a configuration key, a policy, or a guard.
+	Rule string
+	// Plugin: empty for what is built in.
+	Plugin string
+	Passed bool
+	Reason string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewExplanationStep returns ExplanationStep with the defaults of its layout.
+func NewExplanationStep() ExplanationStep {
+	var m ExplanationStep
+	return m
+}
+
+func (m *ExplanationStep) write(w *wire.Writer, version int16) {
+	w.String(m.Rule, true)
+	w.String(m.Plugin, true)
+	w.Bool(m.Passed)
+	w.String(m.Reason, true)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ExplanationStep) read(r *wire.Reader, version int16) {
+	m.Rule = r.String(true)
+	m.Plugin = r.String(true)
+	m.Passed = r.Bool()
+	m.Reason = r.String(true)
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ExplanationStep) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("rule", m.Rule)
+	o.Field("plugin", m.Plugin)
+	o.Field("passed", m.Passed)
+	o.Field("reason", m.Reason)
+	return o.JSON()
+}
+
+// FenceTopicWritesRequest is sent to refuse writes to topics for a while; it ends by itself
+// when the lease runs out. Source: contract-additions.md §5, contract.md §7 (--switchover).
+type FenceTopicWritesRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version int16
+	// Topics: names of topics.
+	Topics []string
+	// LeaseMs: 0 ends it at once.
+	LeaseMs int32
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewFenceTopicWritesRequest returns FenceTopicWritesRequest with the defaults of its layout.
+func NewFenceTopicWritesRequest() FenceTopicWritesRequest {
+	var m FenceTopicWritesRequest
+	return m
+}
+
+func (m *FenceTopicWritesRequest) write(w *wire.Writer, version int16) {
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		w.String(m.Topics[i], true)
+	}
+	w.Int32(m.LeaseMs)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *FenceTopicWritesRequest) read(r *wire.Reader, version int16) {
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.Topics = make([]string, n)
+		for i := range m.Topics {
+			m.Topics[i] = r.String(true)
+		}
+	}
+	m.LeaseMs = r.Int32()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m FenceTopicWritesRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("topics", wire.List(m.Topics))
+	o.Field("leaseMs", m.LeaseMs)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *FenceTopicWritesRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("FenceTopicWritesRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode FenceTopicWritesRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *FenceTopicWritesRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("FenceTopicWritesRequest", version, 0, 0)
+	}
+	*m = NewFenceTopicWritesRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode FenceTopicWritesRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12851.
+func (*FenceTopicWritesRequest) Key() int16 { return 12851 }
+
+// MaxVersion is the highest version there is.
+func (*FenceTopicWritesRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *FenceTopicWritesRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *FenceTopicWritesRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*FenceTopicWritesRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *FenceTopicWritesRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *FenceTopicWritesRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty FenceTopicWritesResponse.
+func (m *FenceTopicWritesRequest) ResponseKind() kmsg.Response {
+	o := NewFenceTopicWritesResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// FenceTopicWritesResponse is the answer to FenceTopicWritesRequest. Source:
+// contract-additions.md §5, contract.md §7 (--switchover).
+type FenceTopicWritesResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Topics         []TopicResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewFenceTopicWritesResponse returns FenceTopicWritesResponse with the defaults of its layout.
+func NewFenceTopicWritesResponse() FenceTopicWritesResponse {
+	var m FenceTopicWritesResponse
+	return m
+}
+
+func (m *FenceTopicWritesResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *FenceTopicWritesResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 5); n > 0 {
+		m.Topics = make([]TopicResult, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewTopicResult()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m FenceTopicWritesResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *FenceTopicWritesResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("FenceTopicWritesResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode FenceTopicWritesResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *FenceTopicWritesResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("FenceTopicWritesResponse", version, 0, 0)
+	}
+	*m = NewFenceTopicWritesResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode FenceTopicWritesResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12851.
+func (*FenceTopicWritesResponse) Key() int16 { return 12851 }
+
+// MaxVersion is the highest version there is.
+func (*FenceTopicWritesResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *FenceTopicWritesResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *FenceTopicWritesResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*FenceTopicWritesResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *FenceTopicWritesResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *FenceTopicWritesResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty FenceTopicWritesRequest.
+func (m *FenceTopicWritesResponse) RequestKind() kmsg.Request {
+	o := NewFenceTopicWritesRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *FenceTopicWritesResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *FenceTopicWritesResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// TopicResult is what became of one topic.
+type TopicResult struct {
+	Name         string
+	ErrorCode    int16
+	ErrorMessage *string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewTopicResult returns TopicResult with the defaults of its layout.
+func NewTopicResult() TopicResult {
+	var m TopicResult
+	return m
+}
+
+func (m *TopicResult) write(w *wire.Writer, version int16) {
+	w.String(m.Name, true)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *TopicResult) read(r *wire.Reader, version int16) {
+	m.Name = r.String(true)
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m TopicResult) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("name", m.Name)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	return o.JSON()
+}
+
+// ListClusterMirrorsRequest is sent to list all mirrors. Source: contract.md §1, KIP-1279.
+type ListClusterMirrorsRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version           int16
+	IncludeTopicNames bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewListClusterMirrorsRequest returns ListClusterMirrorsRequest with the defaults of its layout.
+func NewListClusterMirrorsRequest() ListClusterMirrorsRequest {
+	var m ListClusterMirrorsRequest
+	return m
+}
+
+func (m *ListClusterMirrorsRequest) write(w *wire.Writer, version int16) {
+	w.Bool(m.IncludeTopicNames)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ListClusterMirrorsRequest) read(r *wire.Reader, version int16) {
+	m.IncludeTopicNames = r.Bool()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ListClusterMirrorsRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("includeTopicNames", m.IncludeTopicNames)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *ListClusterMirrorsRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("ListClusterMirrorsRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode ListClusterMirrorsRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *ListClusterMirrorsRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("ListClusterMirrorsRequest", version, 0, 0)
+	}
+	*m = NewListClusterMirrorsRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode ListClusterMirrorsRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12798.
+func (*ListClusterMirrorsRequest) Key() int16 { return 12798 }
+
+// MaxVersion is the highest version there is.
+func (*ListClusterMirrorsRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *ListClusterMirrorsRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *ListClusterMirrorsRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*ListClusterMirrorsRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *ListClusterMirrorsRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *ListClusterMirrorsRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty ListClusterMirrorsResponse.
+func (m *ListClusterMirrorsRequest) ResponseKind() kmsg.Response {
+	o := NewListClusterMirrorsResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// ListClusterMirrorsResponse is the answer to ListClusterMirrorsRequest. Source: contract.md
+// §1, KIP-1279.
+type ListClusterMirrorsResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Mirrors        []ListedMirror
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewListClusterMirrorsResponse returns ListClusterMirrorsResponse with the defaults of its layout.
+func NewListClusterMirrorsResponse() ListClusterMirrorsResponse {
+	var m ListClusterMirrorsResponse
+	return m
+}
+
+func (m *ListClusterMirrorsResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Mirrors), true)
+	for i := range m.Mirrors {
+		m.Mirrors[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ListClusterMirrorsResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 9); n > 0 {
+		m.Mirrors = make([]ListedMirror, n)
+		for i := range m.Mirrors {
+			m.Mirrors[i] = NewListedMirror()
+			m.Mirrors[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ListClusterMirrorsResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("mirrors", wire.List(m.Mirrors))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *ListClusterMirrorsResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("ListClusterMirrorsResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode ListClusterMirrorsResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *ListClusterMirrorsResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("ListClusterMirrorsResponse", version, 0, 0)
+	}
+	*m = NewListClusterMirrorsResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode ListClusterMirrorsResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12798.
+func (*ListClusterMirrorsResponse) Key() int16 { return 12798 }
+
+// MaxVersion is the highest version there is.
+func (*ListClusterMirrorsResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *ListClusterMirrorsResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *ListClusterMirrorsResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*ListClusterMirrorsResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *ListClusterMirrorsResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *ListClusterMirrorsResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty ListClusterMirrorsRequest.
+func (m *ListClusterMirrorsResponse) RequestKind() kmsg.Request {
+	o := NewListClusterMirrorsRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *ListClusterMirrorsResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *ListClusterMirrorsResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// ListedMirror is one mirror.
+type ListedMirror struct {
+	MirrorName      string
+	SourceBootstrap string
+	// SourceClusterID: empty until the source was reached.
+	SourceClusterID string
+	// TopicCount: topics that are neither paused nor stopped.
+	TopicCount int32
+	// TopicNames: filled if asked for.
+	TopicNames []string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewListedMirror returns ListedMirror with the defaults of its layout.
+func NewListedMirror() ListedMirror {
+	var m ListedMirror
+	return m
+}
+
+func (m *ListedMirror) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.String(m.SourceBootstrap, true)
+	w.String(m.SourceClusterID, true)
+	w.Int32(m.TopicCount)
+	w.ArrayLen(len(m.TopicNames), true)
+	for i := range m.TopicNames {
+		w.String(m.TopicNames[i], true)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ListedMirror) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	m.SourceBootstrap = r.String(true)
+	m.SourceClusterID = r.String(true)
+	m.TopicCount = r.Int32()
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.TopicNames = make([]string, n)
+		for i := range m.TopicNames {
+			m.TopicNames[i] = r.String(true)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ListedMirror) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("sourceBootstrap", m.SourceBootstrap)
+	o.Field("sourceClusterId", m.SourceClusterID)
+	o.Field("topicCount", m.TopicCount)
+	o.Field("topicNames", wire.List(m.TopicNames))
+	return o.JSON()
+}
+
+// PauseMirrorTopicsRequest is sent to pause mirroring; the topics stay read only. Source:
+// contract.md §1, KIP-1279, contract-additions.md §5.
+type PauseMirrorTopicsRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version    int16
+	MirrorName string
+	// Topics: names, or regexes that match whole names.
+	Topics []string
+	// ValidateOnly: answer what would happen and change nothing.
+	ValidateOnly bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewPauseMirrorTopicsRequest returns PauseMirrorTopicsRequest with the defaults of its layout.
+func NewPauseMirrorTopicsRequest() PauseMirrorTopicsRequest {
+	var m PauseMirrorTopicsRequest
+	return m
+}
+
+func (m *PauseMirrorTopicsRequest) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		w.String(m.Topics[i], true)
+	}
+	w.Bool(m.ValidateOnly)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *PauseMirrorTopicsRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.Topics = make([]string, n)
+		for i := range m.Topics {
+			m.Topics[i] = r.String(true)
+		}
+	}
+	m.ValidateOnly = r.Bool()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m PauseMirrorTopicsRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("topics", wire.List(m.Topics))
+	o.Field("validateOnly", m.ValidateOnly)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *PauseMirrorTopicsRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("PauseMirrorTopicsRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode PauseMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *PauseMirrorTopicsRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("PauseMirrorTopicsRequest", version, 0, 0)
+	}
+	*m = NewPauseMirrorTopicsRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode PauseMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12802.
+func (*PauseMirrorTopicsRequest) Key() int16 { return 12802 }
+
+// MaxVersion is the highest version there is.
+func (*PauseMirrorTopicsRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *PauseMirrorTopicsRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *PauseMirrorTopicsRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*PauseMirrorTopicsRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *PauseMirrorTopicsRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *PauseMirrorTopicsRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty PauseMirrorTopicsResponse.
+func (m *PauseMirrorTopicsRequest) ResponseKind() kmsg.Response {
+	o := NewPauseMirrorTopicsResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// PauseMirrorTopicsResponse is the answer to PauseMirrorTopicsRequest. Source: contract.md §1,
+// KIP-1279, contract-additions.md §5.
+type PauseMirrorTopicsResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Topics         []TopicResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewPauseMirrorTopicsResponse returns PauseMirrorTopicsResponse with the defaults of its layout.
+func NewPauseMirrorTopicsResponse() PauseMirrorTopicsResponse {
+	var m PauseMirrorTopicsResponse
+	return m
+}
+
+func (m *PauseMirrorTopicsResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *PauseMirrorTopicsResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 5); n > 0 {
+		m.Topics = make([]TopicResult, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewTopicResult()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m PauseMirrorTopicsResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *PauseMirrorTopicsResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("PauseMirrorTopicsResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode PauseMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *PauseMirrorTopicsResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("PauseMirrorTopicsResponse", version, 0, 0)
+	}
+	*m = NewPauseMirrorTopicsResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode PauseMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12802.
+func (*PauseMirrorTopicsResponse) Key() int16 { return 12802 }
+
+// MaxVersion is the highest version there is.
+func (*PauseMirrorTopicsResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *PauseMirrorTopicsResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *PauseMirrorTopicsResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*PauseMirrorTopicsResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *PauseMirrorTopicsResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *PauseMirrorTopicsResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty PauseMirrorTopicsRequest.
+func (m *PauseMirrorTopicsResponse) RequestKind() kmsg.Request {
+	o := NewPauseMirrorTopicsRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *PauseMirrorTopicsResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *PauseMirrorTopicsResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// ReadMirrorStatesRequest is sent between sidecars to read partitions' states and lineage from
+// their coordinator. Source: contract.md §1, KIP-1279; fields: kip-1279 prototypes,
+// safety-rules.md R11, R20.
+type ReadMirrorStatesRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version    int16
+	MirrorName string
+	Topics     []ReadStateTopic
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewReadMirrorStatesRequest returns ReadMirrorStatesRequest with the defaults of its layout.
+func NewReadMirrorStatesRequest() ReadMirrorStatesRequest {
+	var m ReadMirrorStatesRequest
+	return m
+}
+
+func (m *ReadMirrorStatesRequest) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ReadMirrorStatesRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	if n := r.ArrayLen(true, 18); n > 0 {
+		m.Topics = make([]ReadStateTopic, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewReadStateTopic()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ReadMirrorStatesRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *ReadMirrorStatesRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("ReadMirrorStatesRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode ReadMirrorStatesRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *ReadMirrorStatesRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("ReadMirrorStatesRequest", version, 0, 0)
+	}
+	*m = NewReadMirrorStatesRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode ReadMirrorStatesRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12800.
+func (*ReadMirrorStatesRequest) Key() int16 { return 12800 }
+
+// MaxVersion is the highest version there is.
+func (*ReadMirrorStatesRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *ReadMirrorStatesRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *ReadMirrorStatesRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*ReadMirrorStatesRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *ReadMirrorStatesRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *ReadMirrorStatesRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty ReadMirrorStatesResponse.
+func (m *ReadMirrorStatesRequest) ResponseKind() kmsg.Response {
+	o := NewReadMirrorStatesResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// ReadStateTopic is one topic whose states are read.
+type ReadStateTopic struct {
+	TopicID    ids.UUID
+	Partitions []int32
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewReadStateTopic returns ReadStateTopic with the defaults of its layout.
+func NewReadStateTopic() ReadStateTopic {
+	var m ReadStateTopic
+	return m
+}
+
+func (m *ReadStateTopic) write(w *wire.Writer, version int16) {
+	w.UUID(m.TopicID)
+	w.ArrayLen(len(m.Partitions), true)
+	for i := range m.Partitions {
+		w.Int32(m.Partitions[i])
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ReadStateTopic) read(r *wire.Reader, version int16) {
+	m.TopicID = r.UUID()
+	if n := r.ArrayLen(true, 4); n > 0 {
+		m.Partitions = make([]int32, n)
+		for i := range m.Partitions {
+			m.Partitions[i] = r.Int32()
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ReadStateTopic) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("topicId", m.TopicID)
+	o.Field("partitions", wire.List(m.Partitions))
+	return o.JSON()
+}
+
+// ReadMirrorStatesResponse is the answer to ReadMirrorStatesRequest. Source: contract.md §1,
+// KIP-1279; fields: kip-1279 prototypes, safety-rules.md R11, R20.
+type ReadMirrorStatesResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Topics         []ReadStateTopicResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewReadMirrorStatesResponse returns ReadMirrorStatesResponse with the defaults of its layout.
+func NewReadMirrorStatesResponse() ReadMirrorStatesResponse {
+	var m ReadMirrorStatesResponse
+	return m
+}
+
+func (m *ReadMirrorStatesResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ReadMirrorStatesResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 18); n > 0 {
+		m.Topics = make([]ReadStateTopicResult, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewReadStateTopicResult()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ReadMirrorStatesResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *ReadMirrorStatesResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("ReadMirrorStatesResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode ReadMirrorStatesResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *ReadMirrorStatesResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("ReadMirrorStatesResponse", version, 0, 0)
+	}
+	*m = NewReadMirrorStatesResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode ReadMirrorStatesResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12800.
+func (*ReadMirrorStatesResponse) Key() int16 { return 12800 }
+
+// MaxVersion is the highest version there is.
+func (*ReadMirrorStatesResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *ReadMirrorStatesResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *ReadMirrorStatesResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*ReadMirrorStatesResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *ReadMirrorStatesResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *ReadMirrorStatesResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty ReadMirrorStatesRequest.
+func (m *ReadMirrorStatesResponse) RequestKind() kmsg.Request {
+	o := NewReadMirrorStatesRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *ReadMirrorStatesResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *ReadMirrorStatesResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// ReadStateTopicResult is one topic whose states were read.
+type ReadStateTopicResult struct {
+	TopicID    ids.UUID
+	Partitions []ReadStatePartition
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewReadStateTopicResult returns ReadStateTopicResult with the defaults of its layout.
+func NewReadStateTopicResult() ReadStateTopicResult {
+	var m ReadStateTopicResult
+	return m
+}
+
+func (m *ReadStateTopicResult) write(w *wire.Writer, version int16) {
+	w.UUID(m.TopicID)
+	w.ArrayLen(len(m.Partitions), true)
+	for i := range m.Partitions {
+		m.Partitions[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ReadStateTopicResult) read(r *wire.Reader, version int16) {
+	m.TopicID = r.UUID()
+	if n := r.ArrayLen(true, 36); n > 0 {
+		m.Partitions = make([]ReadStatePartition, n)
+		for i := range m.Partitions {
+			m.Partitions[i] = NewReadStatePartition()
+			m.Partitions[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ReadStateTopicResult) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("topicId", m.TopicID)
+	o.Field("partitions", wire.List(m.Partitions))
+	return o.JSON()
+}
+
+// ReadStatePartition is one partition's state and lineage.
+type ReadStatePartition struct {
+	PartitionIndex int32
+	// ErrorCode: NOT_COORDINATOR where this sidecar is not the partition's.
+	ErrorCode int16
+	// Reason: explains ErrorCode.
+	Reason *string
+	// State: the number of the state (contract.md §4), -1 for none.
+	State         int8
+	PreviousState int8
+	RetryAttempt  int16
+	// LeaderEpoch: the destination leader epoch of the writer.
+	LeaderEpoch int32
+	// StateEpoch: rises with each write.
+	StateEpoch int32
+	Detail     *string
+	// ErrorMessage: why the state is FAILED.
+	ErrorMessage *string
+	// HasLineage: the four fields that follow mean something.
+	HasLineage       bool
+	LastMirrorEpoch  int32
+	LastMirrorOffset int64
+	History          []LineageEntry
+	Chains           []LineageChain
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewReadStatePartition returns ReadStatePartition with the defaults of its layout.
+func NewReadStatePartition() ReadStatePartition {
+	var m ReadStatePartition
+	m.State = -1
+	m.PreviousState = -1
+	m.LeaderEpoch = -1
+	m.LastMirrorEpoch = -1
+	m.LastMirrorOffset = -1
+	return m
+}
+
+func (m *ReadStatePartition) write(w *wire.Writer, version int16) {
+	w.Int32(m.PartitionIndex)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.Reason, true)
+	w.Int8(m.State)
+	w.Int8(m.PreviousState)
+	w.Int16(m.RetryAttempt)
+	w.Int32(m.LeaderEpoch)
+	w.Int32(m.StateEpoch)
+	w.NullableString(m.Detail, true)
+	w.NullableString(m.ErrorMessage, true)
+	w.Bool(m.HasLineage)
+	w.Int32(m.LastMirrorEpoch)
+	w.Int64(m.LastMirrorOffset)
+	w.ArrayLen(len(m.History), true)
+	for i := range m.History {
+		m.History[i].write(w, version)
+	}
+	var tags []wire.Tag
+	if len(m.Chains) > 0 {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.ArrayLen(len(m.Chains), true)
+			for i := range m.Chains {
+				m.Chains[i].write(w, version)
+			}
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
+}
+
+func (m *ReadStatePartition) read(r *wire.Reader, version int16) {
+	m.PartitionIndex = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.Reason = r.NullableString(true)
+	m.State = r.Int8()
+	m.PreviousState = r.Int8()
+	m.RetryAttempt = r.Int16()
+	m.LeaderEpoch = r.Int32()
+	m.StateEpoch = r.Int32()
+	m.Detail = r.NullableString(true)
+	m.ErrorMessage = r.NullableString(true)
+	m.HasLineage = r.Bool()
+	m.LastMirrorEpoch = r.Int32()
+	m.LastMirrorOffset = r.Int64()
+	if n := r.ArrayLen(true, 17); n > 0 {
+		m.History = make([]LineageEntry, n)
+		for i := range m.History {
+			m.History[i] = NewLineageEntry()
+			m.History[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			if n := r.ArrayLen(true, 6); n > 0 {
+				m.Chains = make([]LineageChain, n)
+				for i := range m.Chains {
+					m.Chains[i] = NewLineageChain()
+					m.Chains[i].read(r, version)
+				}
+			}
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ReadStatePartition) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("partitionIndex", m.PartitionIndex)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("reason", m.Reason)
+	o.Field("state", m.State)
+	o.Field("previousState", m.PreviousState)
+	o.Field("retryAttempt", m.RetryAttempt)
+	o.Field("leaderEpoch", m.LeaderEpoch)
+	o.Field("stateEpoch", m.StateEpoch)
+	o.Field("detail", m.Detail)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("hasLineage", m.HasLineage)
+	o.Field("lastMirrorEpoch", m.LastMirrorEpoch)
+	o.Field("lastMirrorOffset", m.LastMirrorOffset)
+	o.Field("history", wire.List(m.History))
+	if len(m.Chains) > 0 {
+		o.Field("chains", wire.List(m.Chains))
+	}
+	return o.JSON()
+}
+
+// RecoverMirrorTopicsRequest is sent to try failed partitions again at once. Source:
+// contract.md §1, KIP-1279, contract-additions.md §5.
+type RecoverMirrorTopicsRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version    int16
+	MirrorName string
+	// Topics: names, or regexes that match whole names.
+	Topics []string
+	// AllowTruncate: records here that the source does not have may be dropped.
+	AllowTruncate bool
+	// ValidateOnly: answer what would happen and change nothing.
+	ValidateOnly bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewRecoverMirrorTopicsRequest returns RecoverMirrorTopicsRequest with the defaults of its layout.
+func NewRecoverMirrorTopicsRequest() RecoverMirrorTopicsRequest {
+	var m RecoverMirrorTopicsRequest
+	return m
+}
+
+func (m *RecoverMirrorTopicsRequest) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		w.String(m.Topics[i], true)
+	}
+	w.Bool(m.AllowTruncate)
+	w.Bool(m.ValidateOnly)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *RecoverMirrorTopicsRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.Topics = make([]string, n)
+		for i := range m.Topics {
+			m.Topics[i] = r.String(true)
+		}
+	}
+	m.AllowTruncate = r.Bool()
+	m.ValidateOnly = r.Bool()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m RecoverMirrorTopicsRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("topics", wire.List(m.Topics))
+	o.Field("allowTruncate", m.AllowTruncate)
+	o.Field("validateOnly", m.ValidateOnly)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *RecoverMirrorTopicsRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("RecoverMirrorTopicsRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode RecoverMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *RecoverMirrorTopicsRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("RecoverMirrorTopicsRequest", version, 0, 0)
+	}
+	*m = NewRecoverMirrorTopicsRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode RecoverMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12806.
+func (*RecoverMirrorTopicsRequest) Key() int16 { return 12806 }
+
+// MaxVersion is the highest version there is.
+func (*RecoverMirrorTopicsRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *RecoverMirrorTopicsRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *RecoverMirrorTopicsRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*RecoverMirrorTopicsRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *RecoverMirrorTopicsRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *RecoverMirrorTopicsRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty RecoverMirrorTopicsResponse.
+func (m *RecoverMirrorTopicsRequest) ResponseKind() kmsg.Response {
+	o := NewRecoverMirrorTopicsResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// RecoverMirrorTopicsResponse is the answer to RecoverMirrorTopicsRequest. Source: contract.md
+// §1, KIP-1279, contract-additions.md §5.
+type RecoverMirrorTopicsResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Topics         []TopicResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewRecoverMirrorTopicsResponse returns RecoverMirrorTopicsResponse with the defaults of its layout.
+func NewRecoverMirrorTopicsResponse() RecoverMirrorTopicsResponse {
+	var m RecoverMirrorTopicsResponse
+	return m
+}
+
+func (m *RecoverMirrorTopicsResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *RecoverMirrorTopicsResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 5); n > 0 {
+		m.Topics = make([]TopicResult, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewTopicResult()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m RecoverMirrorTopicsResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *RecoverMirrorTopicsResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("RecoverMirrorTopicsResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode RecoverMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *RecoverMirrorTopicsResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("RecoverMirrorTopicsResponse", version, 0, 0)
+	}
+	*m = NewRecoverMirrorTopicsResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode RecoverMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12806.
+func (*RecoverMirrorTopicsResponse) Key() int16 { return 12806 }
+
+// MaxVersion is the highest version there is.
+func (*RecoverMirrorTopicsResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *RecoverMirrorTopicsResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *RecoverMirrorTopicsResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*RecoverMirrorTopicsResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *RecoverMirrorTopicsResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *RecoverMirrorTopicsResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty RecoverMirrorTopicsRequest.
+func (m *RecoverMirrorTopicsResponse) RequestKind() kmsg.Request {
+	o := NewRecoverMirrorTopicsRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *RecoverMirrorTopicsResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *RecoverMirrorTopicsResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// ResumeMirrorTopicsRequest is sent to go on with paused topics. Source: contract.md §1,
+// KIP-1279, contract-additions.md §5.
+type ResumeMirrorTopicsRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version    int16
+	MirrorName string
+	// Topics: names, or regexes that match whole names.
+	Topics []string
+	// ValidateOnly: answer what would happen and change nothing.
+	ValidateOnly bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewResumeMirrorTopicsRequest returns ResumeMirrorTopicsRequest with the defaults of its layout.
+func NewResumeMirrorTopicsRequest() ResumeMirrorTopicsRequest {
+	var m ResumeMirrorTopicsRequest
+	return m
+}
+
+func (m *ResumeMirrorTopicsRequest) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		w.String(m.Topics[i], true)
+	}
+	w.Bool(m.ValidateOnly)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ResumeMirrorTopicsRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.Topics = make([]string, n)
+		for i := range m.Topics {
+			m.Topics[i] = r.String(true)
+		}
+	}
+	m.ValidateOnly = r.Bool()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ResumeMirrorTopicsRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("topics", wire.List(m.Topics))
+	o.Field("validateOnly", m.ValidateOnly)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *ResumeMirrorTopicsRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("ResumeMirrorTopicsRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode ResumeMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *ResumeMirrorTopicsRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("ResumeMirrorTopicsRequest", version, 0, 0)
+	}
+	*m = NewResumeMirrorTopicsRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode ResumeMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12803.
+func (*ResumeMirrorTopicsRequest) Key() int16 { return 12803 }
+
+// MaxVersion is the highest version there is.
+func (*ResumeMirrorTopicsRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *ResumeMirrorTopicsRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *ResumeMirrorTopicsRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*ResumeMirrorTopicsRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *ResumeMirrorTopicsRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *ResumeMirrorTopicsRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty ResumeMirrorTopicsResponse.
+func (m *ResumeMirrorTopicsRequest) ResponseKind() kmsg.Response {
+	o := NewResumeMirrorTopicsResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// ResumeMirrorTopicsResponse is the answer to ResumeMirrorTopicsRequest. Source: contract.md
+// §1, KIP-1279, contract-additions.md §5.
+type ResumeMirrorTopicsResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Topics         []TopicResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewResumeMirrorTopicsResponse returns ResumeMirrorTopicsResponse with the defaults of its layout.
+func NewResumeMirrorTopicsResponse() ResumeMirrorTopicsResponse {
+	var m ResumeMirrorTopicsResponse
+	return m
+}
+
+func (m *ResumeMirrorTopicsResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ResumeMirrorTopicsResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 5); n > 0 {
+		m.Topics = make([]TopicResult, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewTopicResult()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ResumeMirrorTopicsResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *ResumeMirrorTopicsResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("ResumeMirrorTopicsResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode ResumeMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *ResumeMirrorTopicsResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("ResumeMirrorTopicsResponse", version, 0, 0)
+	}
+	*m = NewResumeMirrorTopicsResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode ResumeMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12803.
+func (*ResumeMirrorTopicsResponse) Key() int16 { return 12803 }
+
+// MaxVersion is the highest version there is.
+func (*ResumeMirrorTopicsResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *ResumeMirrorTopicsResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *ResumeMirrorTopicsResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*ResumeMirrorTopicsResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *ResumeMirrorTopicsResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *ResumeMirrorTopicsResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty ResumeMirrorTopicsRequest.
+func (m *ResumeMirrorTopicsResponse) RequestKind() kmsg.Request {
+	o := NewResumeMirrorTopicsRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *ResumeMirrorTopicsResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *ResumeMirrorTopicsResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// StartMirrorTopicsRequest is sent to mirror topics, now and as they appear at the source.
+// Source: contract.md §1, KIP-1279, contract-additions.md §5.
+type StartMirrorTopicsRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version    int16
+	MirrorName string
+	// Topics: names of topics at the source.
+	Topics []string
+	// IncludePatterns: kept with the mirror: whole-name regexes of topics to mirror.
+	IncludePatterns []string
+	// ExcludePatterns: kept with the mirror: whole-name regexes of topics not to mirror.
+	ExcludePatterns []string
+	// AllowTruncate: records here that the source does not have may be dropped.
+	AllowTruncate bool
+	// ValidateOnly: answer what would happen and change nothing.
+	ValidateOnly bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewStartMirrorTopicsRequest returns StartMirrorTopicsRequest with the defaults of its layout.
+func NewStartMirrorTopicsRequest() StartMirrorTopicsRequest {
+	var m StartMirrorTopicsRequest
+	return m
+}
+
+func (m *StartMirrorTopicsRequest) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		w.String(m.Topics[i], true)
+	}
+	w.ArrayLen(len(m.IncludePatterns), true)
+	for i := range m.IncludePatterns {
+		w.String(m.IncludePatterns[i], true)
+	}
+	w.ArrayLen(len(m.ExcludePatterns), true)
+	for i := range m.ExcludePatterns {
+		w.String(m.ExcludePatterns[i], true)
+	}
+	w.Bool(m.AllowTruncate)
+	w.Bool(m.ValidateOnly)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *StartMirrorTopicsRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.Topics = make([]string, n)
+		for i := range m.Topics {
+			m.Topics[i] = r.String(true)
+		}
+	}
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.IncludePatterns = make([]string, n)
+		for i := range m.IncludePatterns {
+			m.IncludePatterns[i] = r.String(true)
+		}
+	}
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.ExcludePatterns = make([]string, n)
+		for i := range m.ExcludePatterns {
+			m.ExcludePatterns[i] = r.String(true)
+		}
+	}
+	m.AllowTruncate = r.Bool()
+	m.ValidateOnly = r.Bool()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m StartMirrorTopicsRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("topics", wire.List(m.Topics))
+	o.Field("includePatterns", wire.List(m.IncludePatterns))
+	o.Field("excludePatterns", wire.List(m.ExcludePatterns))
+	o.Field("allowTruncate", m.AllowTruncate)
+	o.Field("validateOnly", m.ValidateOnly)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *StartMirrorTopicsRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("StartMirrorTopicsRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode StartMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *StartMirrorTopicsRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("StartMirrorTopicsRequest", version, 0, 0)
+	}
+	*m = NewStartMirrorTopicsRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode StartMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12795.
+func (*StartMirrorTopicsRequest) Key() int16 { return 12795 }
+
+// MaxVersion is the highest version there is.
+func (*StartMirrorTopicsRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *StartMirrorTopicsRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *StartMirrorTopicsRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*StartMirrorTopicsRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *StartMirrorTopicsRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *StartMirrorTopicsRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty StartMirrorTopicsResponse.
+func (m *StartMirrorTopicsRequest) ResponseKind() kmsg.Response {
+	o := NewStartMirrorTopicsResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// StartMirrorTopicsResponse is the answer to StartMirrorTopicsRequest. Source: contract.md §1,
+// KIP-1279, contract-additions.md §5.
+type StartMirrorTopicsResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Topics         []TopicResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewStartMirrorTopicsResponse returns StartMirrorTopicsResponse with the defaults of its layout.
+func NewStartMirrorTopicsResponse() StartMirrorTopicsResponse {
+	var m StartMirrorTopicsResponse
+	return m
+}
+
+func (m *StartMirrorTopicsResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *StartMirrorTopicsResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 5); n > 0 {
+		m.Topics = make([]TopicResult, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewTopicResult()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m StartMirrorTopicsResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *StartMirrorTopicsResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("StartMirrorTopicsResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode StartMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *StartMirrorTopicsResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("StartMirrorTopicsResponse", version, 0, 0)
+	}
+	*m = NewStartMirrorTopicsResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode StartMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12795.
+func (*StartMirrorTopicsResponse) Key() int16 { return 12795 }
+
+// MaxVersion is the highest version there is.
+func (*StartMirrorTopicsResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *StartMirrorTopicsResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *StartMirrorTopicsResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*StartMirrorTopicsResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *StartMirrorTopicsResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *StartMirrorTopicsResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty StartMirrorTopicsRequest.
+func (m *StartMirrorTopicsResponse) RequestKind() kmsg.Request {
+	o := NewStartMirrorTopicsRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *StartMirrorTopicsResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *StartMirrorTopicsResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// StopMirrorTopicsRequest is sent to end mirroring and make topics writable. Source:
+// contract.md §1, KIP-1279, contract-additions.md §5.
+type StopMirrorTopicsRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version    int16
+	MirrorName string
+	// Topics: names of topics.
+	Topics []string
+	// Patterns: moved from the include patterns to the exclude patterns.
+	Patterns []string
+	// ValidateOnly: answer what would happen and change nothing.
+	ValidateOnly bool
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewStopMirrorTopicsRequest returns StopMirrorTopicsRequest with the defaults of its layout.
+func NewStopMirrorTopicsRequest() StopMirrorTopicsRequest {
+	var m StopMirrorTopicsRequest
+	return m
+}
+
+func (m *StopMirrorTopicsRequest) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		w.String(m.Topics[i], true)
+	}
+	w.ArrayLen(len(m.Patterns), true)
+	for i := range m.Patterns {
+		w.String(m.Patterns[i], true)
+	}
+	w.Bool(m.ValidateOnly)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *StopMirrorTopicsRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.Topics = make([]string, n)
+		for i := range m.Topics {
+			m.Topics[i] = r.String(true)
+		}
+	}
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.Patterns = make([]string, n)
+		for i := range m.Patterns {
+			m.Patterns[i] = r.String(true)
+		}
+	}
+	m.ValidateOnly = r.Bool()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m StopMirrorTopicsRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("topics", wire.List(m.Topics))
+	o.Field("patterns", wire.List(m.Patterns))
+	o.Field("validateOnly", m.ValidateOnly)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *StopMirrorTopicsRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("StopMirrorTopicsRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode StopMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *StopMirrorTopicsRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("StopMirrorTopicsRequest", version, 0, 0)
+	}
+	*m = NewStopMirrorTopicsRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode StopMirrorTopicsRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12796.
+func (*StopMirrorTopicsRequest) Key() int16 { return 12796 }
+
+// MaxVersion is the highest version there is.
+func (*StopMirrorTopicsRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *StopMirrorTopicsRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *StopMirrorTopicsRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*StopMirrorTopicsRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *StopMirrorTopicsRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *StopMirrorTopicsRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty StopMirrorTopicsResponse.
+func (m *StopMirrorTopicsRequest) ResponseKind() kmsg.Response {
+	o := NewStopMirrorTopicsResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// StopMirrorTopicsResponse is the answer to StopMirrorTopicsRequest. Source: contract.md §1,
+// KIP-1279, contract-additions.md §5.
+type StopMirrorTopicsResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Topics         []TopicResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewStopMirrorTopicsResponse returns StopMirrorTopicsResponse with the defaults of its layout.
+func NewStopMirrorTopicsResponse() StopMirrorTopicsResponse {
+	var m StopMirrorTopicsResponse
+	return m
+}
+
+func (m *StopMirrorTopicsResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *StopMirrorTopicsResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 5); n > 0 {
+		m.Topics = make([]TopicResult, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewTopicResult()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m StopMirrorTopicsResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *StopMirrorTopicsResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("StopMirrorTopicsResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode StopMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *StopMirrorTopicsResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("StopMirrorTopicsResponse", version, 0, 0)
+	}
+	*m = NewStopMirrorTopicsResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode StopMirrorTopicsResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12796.
+func (*StopMirrorTopicsResponse) Key() int16 { return 12796 }
+
+// MaxVersion is the highest version there is.
+func (*StopMirrorTopicsResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *StopMirrorTopicsResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *StopMirrorTopicsResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*StopMirrorTopicsResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *StopMirrorTopicsResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *StopMirrorTopicsResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty StopMirrorTopicsRequest.
+func (m *StopMirrorTopicsResponse) RequestKind() kmsg.Request {
+	o := NewStopMirrorTopicsRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *StopMirrorTopicsResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *StopMirrorTopicsResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// UncordonVirtualBrokerRequest is sent between sidecars: while the lease runs, replicas may be
+// assigned to the receiver's virtual broker. Source: design.md §8.
+type UncordonVirtualBrokerRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version int16
+	// LeaseMs: 0 closes the window at once.
+	LeaseMs int32
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewUncordonVirtualBrokerRequest returns UncordonVirtualBrokerRequest with the defaults of its layout.
+func NewUncordonVirtualBrokerRequest() UncordonVirtualBrokerRequest {
+	var m UncordonVirtualBrokerRequest
+	return m
+}
+
+func (m *UncordonVirtualBrokerRequest) write(w *wire.Writer, version int16) {
+	w.Int32(m.LeaseMs)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *UncordonVirtualBrokerRequest) read(r *wire.Reader, version int16) {
+	m.LeaseMs = r.Int32()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m UncordonVirtualBrokerRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("leaseMs", m.LeaseMs)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *UncordonVirtualBrokerRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("UncordonVirtualBrokerRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode UncordonVirtualBrokerRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *UncordonVirtualBrokerRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("UncordonVirtualBrokerRequest", version, 0, 0)
+	}
+	*m = NewUncordonVirtualBrokerRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode UncordonVirtualBrokerRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12852.
+func (*UncordonVirtualBrokerRequest) Key() int16 { return 12852 }
+
+// MaxVersion is the highest version there is.
+func (*UncordonVirtualBrokerRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *UncordonVirtualBrokerRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *UncordonVirtualBrokerRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*UncordonVirtualBrokerRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *UncordonVirtualBrokerRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *UncordonVirtualBrokerRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty UncordonVirtualBrokerResponse.
+func (m *UncordonVirtualBrokerRequest) ResponseKind() kmsg.Response {
+	o := NewUncordonVirtualBrokerResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// UncordonVirtualBrokerResponse is the answer to UncordonVirtualBrokerRequest. Source:
+// design.md §8.
+type UncordonVirtualBrokerResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewUncordonVirtualBrokerResponse returns UncordonVirtualBrokerResponse with the defaults of its layout.
+func NewUncordonVirtualBrokerResponse() UncordonVirtualBrokerResponse {
+	var m UncordonVirtualBrokerResponse
+	return m
+}
+
+func (m *UncordonVirtualBrokerResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *UncordonVirtualBrokerResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m UncordonVirtualBrokerResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *UncordonVirtualBrokerResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("UncordonVirtualBrokerResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode UncordonVirtualBrokerResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *UncordonVirtualBrokerResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("UncordonVirtualBrokerResponse", version, 0, 0)
+	}
+	*m = NewUncordonVirtualBrokerResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode UncordonVirtualBrokerResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12852.
+func (*UncordonVirtualBrokerResponse) Key() int16 { return 12852 }
+
+// MaxVersion is the highest version there is.
+func (*UncordonVirtualBrokerResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *UncordonVirtualBrokerResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *UncordonVirtualBrokerResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*UncordonVirtualBrokerResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *UncordonVirtualBrokerResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *UncordonVirtualBrokerResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty UncordonVirtualBrokerRequest.
+func (m *UncordonVirtualBrokerResponse) RequestKind() kmsg.Request {
+	o := NewUncordonVirtualBrokerRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *UncordonVirtualBrokerResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *UncordonVirtualBrokerResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// WriteMirrorStatesRequest is sent between sidecars to have the coordinator write partitions'
+// states and lineage. Source: contract.md §1, KIP-1279; fields: kip-1279 prototypes,
+// safety-rules.md R11, R20.
+type WriteMirrorStatesRequest struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version    int16
+	MirrorName string
+	Topics     []WriteStateTopic
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewWriteMirrorStatesRequest returns WriteMirrorStatesRequest with the defaults of its layout.
+func NewWriteMirrorStatesRequest() WriteMirrorStatesRequest {
+	var m WriteMirrorStatesRequest
+	return m
+}
+
+func (m *WriteMirrorStatesRequest) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *WriteMirrorStatesRequest) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(true)
+	if n := r.ArrayLen(true, 18); n > 0 {
+		m.Topics = make([]WriteStateTopic, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewWriteStateTopic()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m WriteMirrorStatesRequest) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *WriteMirrorStatesRequest) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("WriteMirrorStatesRequest", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode WriteMirrorStatesRequest version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *WriteMirrorStatesRequest) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("WriteMirrorStatesRequest", version, 0, 0)
+	}
+	*m = NewWriteMirrorStatesRequest()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode WriteMirrorStatesRequest version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12801.
+func (*WriteMirrorStatesRequest) Key() int16 { return 12801 }
+
+// MaxVersion is the highest version there is.
+func (*WriteMirrorStatesRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *WriteMirrorStatesRequest) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *WriteMirrorStatesRequest) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*WriteMirrorStatesRequest) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *WriteMirrorStatesRequest) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *WriteMirrorStatesRequest) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// ResponseKind returns an empty WriteMirrorStatesResponse.
+func (m *WriteMirrorStatesRequest) ResponseKind() kmsg.Response {
+	o := NewWriteMirrorStatesResponse()
+	o.Version = m.Version
+	return &o
+}
+
+// WriteStateTopic is one topic whose states are written.
+type WriteStateTopic struct {
+	TopicID    ids.UUID
+	Partitions []WriteStatePartition
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewWriteStateTopic returns WriteStateTopic with the defaults of its layout.
+func NewWriteStateTopic() WriteStateTopic {
+	var m WriteStateTopic
+	return m
+}
+
+func (m *WriteStateTopic) write(w *wire.Writer, version int16) {
+	w.UUID(m.TopicID)
+	w.ArrayLen(len(m.Partitions), true)
+	for i := range m.Partitions {
+		m.Partitions[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *WriteStateTopic) read(r *wire.Reader, version int16) {
+	m.TopicID = r.UUID()
+	if n := r.ArrayLen(true, 33); n > 0 {
+		m.Partitions = make([]WriteStatePartition, n)
+		for i := range m.Partitions {
+			m.Partitions[i] = NewWriteStatePartition()
+			m.Partitions[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m WriteStateTopic) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("topicId", m.TopicID)
+	o.Field("partitions", wire.List(m.Partitions))
+	return o.JSON()
+}
+
+// WriteStatePartition is one partition's state and lineage. A State of -1 writes the lineage
+// alone; StateEpoch is the one that was read.
+type WriteStatePartition struct {
+	PartitionIndex int32
+	// State: the number of the state (contract.md §4), -1 for none.
+	State         int8
+	PreviousState int8
+	RetryAttempt  int16
+	// LeaderEpoch: the destination leader epoch of the writer.
+	LeaderEpoch int32
+	// StateEpoch: rises with each write.
+	StateEpoch int32
+	Detail     *string
+	// ErrorMessage: why the state is FAILED.
+	ErrorMessage *string
+	// HasLineage: the four fields that follow mean something.
+	HasLineage       bool
+	LastMirrorEpoch  int32
+	LastMirrorOffset int64
+	History          []LineageEntry
+	Chains           []LineageChain
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewWriteStatePartition returns WriteStatePartition with the defaults of its layout.
+func NewWriteStatePartition() WriteStatePartition {
+	var m WriteStatePartition
+	m.State = -1
+	m.PreviousState = -1
+	m.LeaderEpoch = -1
+	m.LastMirrorEpoch = -1
+	m.LastMirrorOffset = -1
+	return m
+}
+
+func (m *WriteStatePartition) write(w *wire.Writer, version int16) {
+	w.Int32(m.PartitionIndex)
+	w.Int8(m.State)
+	w.Int8(m.PreviousState)
+	w.Int16(m.RetryAttempt)
+	w.Int32(m.LeaderEpoch)
+	w.Int32(m.StateEpoch)
+	w.NullableString(m.Detail, true)
+	w.NullableString(m.ErrorMessage, true)
+	w.Bool(m.HasLineage)
+	w.Int32(m.LastMirrorEpoch)
+	w.Int64(m.LastMirrorOffset)
+	w.ArrayLen(len(m.History), true)
+	for i := range m.History {
+		m.History[i].write(w, version)
+	}
+	var tags []wire.Tag
+	if len(m.Chains) > 0 {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.ArrayLen(len(m.Chains), true)
+			for i := range m.Chains {
+				m.Chains[i].write(w, version)
+			}
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
+}
+
+func (m *WriteStatePartition) read(r *wire.Reader, version int16) {
+	m.PartitionIndex = r.Int32()
+	m.State = r.Int8()
+	m.PreviousState = r.Int8()
+	m.RetryAttempt = r.Int16()
+	m.LeaderEpoch = r.Int32()
+	m.StateEpoch = r.Int32()
+	m.Detail = r.NullableString(true)
+	m.ErrorMessage = r.NullableString(true)
+	m.HasLineage = r.Bool()
+	m.LastMirrorEpoch = r.Int32()
+	m.LastMirrorOffset = r.Int64()
+	if n := r.ArrayLen(true, 17); n > 0 {
+		m.History = make([]LineageEntry, n)
+		for i := range m.History {
+			m.History[i] = NewLineageEntry()
+			m.History[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			if n := r.ArrayLen(true, 6); n > 0 {
+				m.Chains = make([]LineageChain, n)
+				for i := range m.Chains {
+					m.Chains[i] = NewLineageChain()
+					m.Chains[i].read(r, version)
+				}
+			}
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m WriteStatePartition) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("partitionIndex", m.PartitionIndex)
+	o.Field("state", m.State)
+	o.Field("previousState", m.PreviousState)
+	o.Field("retryAttempt", m.RetryAttempt)
+	o.Field("leaderEpoch", m.LeaderEpoch)
+	o.Field("stateEpoch", m.StateEpoch)
+	o.Field("detail", m.Detail)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("hasLineage", m.HasLineage)
+	o.Field("lastMirrorEpoch", m.LastMirrorEpoch)
+	o.Field("lastMirrorOffset", m.LastMirrorOffset)
+	o.Field("history", wire.List(m.History))
+	if len(m.Chains) > 0 {
+		o.Field("chains", wire.List(m.Chains))
+	}
+	return o.JSON()
+}
+
+// WriteMirrorStatesResponse is the answer to WriteMirrorStatesRequest. Source: contract.md §1,
+// KIP-1279; fields: kip-1279 prototypes, safety-rules.md R11, R20.
+type WriteMirrorStatesResponse struct {
+	// Version is the version that AppendTo and ReadFrom use.
+	Version        int16
+	ThrottleTimeMs int32
+	ErrorCode      int16
+	ErrorMessage   *string
+	Topics         []WriteStateTopicResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewWriteMirrorStatesResponse returns WriteMirrorStatesResponse with the defaults of its layout.
+func NewWriteMirrorStatesResponse() WriteMirrorStatesResponse {
+	var m WriteMirrorStatesResponse
+	return m
+}
+
+func (m *WriteMirrorStatesResponse) write(w *wire.Writer, version int16) {
+	w.Int32(m.ThrottleTimeMs)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.ArrayLen(len(m.Topics), true)
+	for i := range m.Topics {
+		m.Topics[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *WriteMirrorStatesResponse) read(r *wire.Reader, version int16) {
+	m.ThrottleTimeMs = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	if n := r.ArrayLen(true, 18); n > 0 {
+		m.Topics = make([]WriteStateTopicResult, n)
+		for i := range m.Topics {
+			m.Topics[i] = NewWriteStateTopicResult()
+			m.Topics[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m WriteMirrorStatesResponse) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("throttleTimeMs", m.ThrottleTimeMs)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("topics", wire.List(m.Topics))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *WriteMirrorStatesResponse) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("WriteMirrorStatesResponse", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode WriteMirrorStatesResponse version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *WriteMirrorStatesResponse) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("WriteMirrorStatesResponse", version, 0, 0)
+	}
+	*m = NewWriteMirrorStatesResponse()
+	m.Version = version
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode WriteMirrorStatesResponse version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Key is the API key, 12801.
+func (*WriteMirrorStatesResponse) Key() int16 { return 12801 }
+
+// MaxVersion is the highest version there is.
+func (*WriteMirrorStatesResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion sets the version that AppendTo and ReadFrom use.
+func (m *WriteMirrorStatesResponse) SetVersion(version int16) { m.Version = version }
+
+// GetVersion returns the version that AppendTo and ReadFrom use.
+func (m *WriteMirrorStatesResponse) GetVersion() int16 { return m.Version }
+
+// IsFlexible tells whether the message has tag sections.
+func (*WriteMirrorStatesResponse) IsFlexible() bool { return true }
+
+// AppendTo appends m to b. Nothing in m has a length limit that could be exceeded.
+func (m *WriteMirrorStatesResponse) AppendTo(b []byte) []byte {
+	w := wire.NewWriter(b)
+	m.write(w, m.Version)
+	return w.Bytes()
+}
+
+// ReadFrom reads m from all of b in the version that is set.
+func (m *WriteMirrorStatesResponse) ReadFrom(b []byte) error { return m.Decode(m.Version, b) }
+
+// RequestKind returns an empty WriteMirrorStatesRequest.
+func (m *WriteMirrorStatesResponse) RequestKind() kmsg.Request {
+	o := NewWriteMirrorStatesRequest()
+	o.Version = m.Version
+	return &o
+}
+
+// Throttle returns how long the client is throttled, after this response.
+func (m *WriteMirrorStatesResponse) Throttle() (int32, bool) { return m.ThrottleTimeMs, true }
+
+// SetThrottle sets how long the client is throttled.
+func (m *WriteMirrorStatesResponse) SetThrottle(ms int32) { m.ThrottleTimeMs = ms }
+
+// WriteStateTopicResult is one topic whose states were written.
+type WriteStateTopicResult struct {
+	TopicID    ids.UUID
+	Partitions []WriteStatePartitionResult
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewWriteStateTopicResult returns WriteStateTopicResult with the defaults of its layout.
+func NewWriteStateTopicResult() WriteStateTopicResult {
+	var m WriteStateTopicResult
+	return m
+}
+
+func (m *WriteStateTopicResult) write(w *wire.Writer, version int16) {
+	w.UUID(m.TopicID)
+	w.ArrayLen(len(m.Partitions), true)
+	for i := range m.Partitions {
+		m.Partitions[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *WriteStateTopicResult) read(r *wire.Reader, version int16) {
+	m.TopicID = r.UUID()
+	if n := r.ArrayLen(true, 12); n > 0 {
+		m.Partitions = make([]WriteStatePartitionResult, n)
+		for i := range m.Partitions {
+			m.Partitions[i] = NewWriteStatePartitionResult()
+			m.Partitions[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m WriteStateTopicResult) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("topicId", m.TopicID)
+	o.Field("partitions", wire.List(m.Partitions))
+	return o.JSON()
+}
+
+// WriteStatePartitionResult is what became of one partition's write.
+type WriteStatePartitionResult struct {
+	PartitionIndex int32
+	// ErrorCode: FENCED_LEADER_EPOCH for an old leader, FENCED_STATE_EPOCH for one that read an
+	// older state.
+	ErrorCode    int16
+	ErrorMessage *string
+	// StateEpoch: the state epoch in force now.
+	StateEpoch int32
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewWriteStatePartitionResult returns WriteStatePartitionResult with the defaults of its layout.
+func NewWriteStatePartitionResult() WriteStatePartitionResult {
+	var m WriteStatePartitionResult
+	m.StateEpoch = -1
+	return m
+}
+
+func (m *WriteStatePartitionResult) write(w *wire.Writer, version int16) {
+	w.Int32(m.PartitionIndex)
+	w.Int16(m.ErrorCode)
+	w.NullableString(m.ErrorMessage, true)
+	w.Int32(m.StateEpoch)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *WriteStatePartitionResult) read(r *wire.Reader, version int16) {
+	m.PartitionIndex = r.Int32()
+	m.ErrorCode = r.Int16()
+	m.ErrorMessage = r.NullableString(true)
+	m.StateEpoch = r.Int32()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m WriteStatePartitionResult) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("partitionIndex", m.PartitionIndex)
+	o.Field("errorCode", m.ErrorCode)
+	o.Field("errorMessage", m.ErrorMessage)
+	o.Field("stateEpoch", m.StateEpoch)
+	return o.JSON()
+}
+
+// newRequest returns an empty request of a key, or nil for a key that is not ours.
+func newRequest(key int16) kmsg.Request {
+	switch key {
+	case 12794:
+		m := NewCreateClusterMirrorRequest()
+		return &m
+	case 12795:
+		m := NewStartMirrorTopicsRequest()
+		return &m
+	case 12796:
+		m := NewStopMirrorTopicsRequest()
+		return &m
+	case 12798:
+		m := NewListClusterMirrorsRequest()
+		return &m
+	case 12799:
+		m := NewDescribeClusterMirrorsRequest()
+		return &m
+	case 12800:
+		m := NewReadMirrorStatesRequest()
+		return &m
+	case 12801:
+		m := NewWriteMirrorStatesRequest()
+		return &m
+	case 12802:
+		m := NewPauseMirrorTopicsRequest()
+		return &m
+	case 12803:
+		m := NewResumeMirrorTopicsRequest()
+		return &m
+	case 12804:
+		m := NewDeleteClusterMirrorRequest()
+		return &m
+	case 12806:
+		m := NewRecoverMirrorTopicsRequest()
+		return &m
+	case 12850:
+		m := NewExplainClusterMirrorRequest()
+		return &m
+	case 12851:
+		m := NewFenceTopicWritesRequest()
+		return &m
+	case 12852:
+		m := NewUncordonVirtualBrokerRequest()
+		return &m
+	}
+	return nil
+}
+
+// apis lists our APIs.
+func apis() []API {
+	return []API{
+		{Key: 12794, Name: "CreateClusterMirror", MaxVersion: 0},
+		{Key: 12795, Name: "StartMirrorTopics", MaxVersion: 0},
+		{Key: 12796, Name: "StopMirrorTopics", MaxVersion: 0},
+		{Key: 12798, Name: "ListClusterMirrors", MaxVersion: 0},
+		{Key: 12799, Name: "DescribeClusterMirrors", MaxVersion: 0},
+		{Key: 12800, Name: "ReadMirrorStates", MaxVersion: 0},
+		{Key: 12801, Name: "WriteMirrorStates", MaxVersion: 0},
+		{Key: 12802, Name: "PauseMirrorTopics", MaxVersion: 0},
+		{Key: 12803, Name: "ResumeMirrorTopics", MaxVersion: 0},
+		{Key: 12804, Name: "DeleteClusterMirror", MaxVersion: 0},
+		{Key: 12806, Name: "RecoverMirrorTopics", MaxVersion: 0},
+		{Key: 12850, Name: "ExplainClusterMirror", MaxVersion: 0},
+		{Key: 12851, Name: "FenceTopicWrites", MaxVersion: 0},
+		{Key: 12852, Name: "UncordonVirtualBroker", MaxVersion: 0},
+	}
+}

@@ -33,6 +33,7 @@ var primitives = map[string]primitive{
 type generator struct {
 	b       bytes.Buffer
 	structs map[string]string // name of each struct written and its layout, since names are shared
+	err     error
 }
 
 func (g *generator) p(format string, args ...any) {
@@ -46,6 +47,9 @@ func generate(pkg string, specs []*message) ([]byte, error) {
 		g.message(m)
 	}
 	g.registry(specs)
+	if g.err != nil {
+		return nil, g.err
+	}
 
 	body := g.b.String()
 	var head bytes.Buffer
@@ -64,7 +68,7 @@ func generate(pkg string, specs []*message) ([]byte, error) {
 	head.WriteString(body)
 	src, err := format.Source(head.Bytes())
 	if err != nil {
-		return nil, fmt.Errorf("generated code does not parse: %w\n%s", err, head.String())
+		return nil, fmt.Errorf("generated code does not parse: %w", err)
 	}
 	return src, nil
 }
@@ -231,8 +235,7 @@ func (g *generator) nested(m *message, parent string, f *field) {
 	layout := fmt.Sprintf("%t %+v", m.keepsTags(), layoutOf(f.Fields))
 	if have, ok := g.structs[name]; ok {
 		if have != layout {
-			// Reported by the compiler as well, but here the reason is plain.
-			g.p("two different structs are called %s", name)
+			g.err = fmt.Errorf("%w: %s: another struct with other fields is called %s", errSpec, m.Name, name)
 		}
 		return
 	}
@@ -256,7 +259,7 @@ func layoutOf(fields []field) string {
 		if f.Tag != nil {
 			fmt.Fprintf(&sb, " t%d", *f.Tag)
 		}
-		fmt.Fprintf(&sb, " %v %v {%s};", f.nullable(), f.Default, layoutOf(f.Fields))
+		fmt.Fprintf(&sb, " %v %s {%s};", f.nullable(), goDefault(&f), layoutOf(f.Fields))
 	}
 	return sb.String()
 }
@@ -608,6 +611,7 @@ func (g *generator) registry(specs []*message) {
 		g.p("return nil, \"\", 0")
 		g.p("}")
 	}
+	slices.SortFunc(requests, func(a, b *message) int { return a.APIKey - b.APIKey })
 	if len(requests) > 0 {
 		g.p("")
 		g.p("// newRequest returns an empty request of a key, or nil for a key that is not ours.")

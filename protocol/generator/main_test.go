@@ -71,6 +71,8 @@ func TestInvalidSpecsAreRefused(t *testing.T) {
 			{"name":"B","type":"int32","versions":"0+","tag":0,"taggedVersions":"0+"},{"name":"C","type":"int32","versions":"0+","tag":0,"taggedVersions":"0+"}]}`,
 		"nullable number":       `{"type":"value","name":"A","validVersions":"0","fields":[{"name":"B","type":"int32","versions":"0+","nullableVersions":"0+"}]}`,
 		"null default":          `{"type":"value","name":"A","validVersions":"0","fields":[{"name":"B","type":"string","versions":"0+","default":"null"}]}`,
+		"no valid version":      `{"type":"value","name":"A"}`,
+		"no versions":           `{"type":"value","name":"A","validVersions":"0","fields":[{"name":"B","type":"int32"}]}`,
 		"field in no version":   `{"type":"value","name":"A","validVersions":"0","fields":[{"name":"B","type":"int32","versions":"1+"}]}`,
 		"struct outside a list": `{"type":"value","name":"A","validVersions":"0","fields":[{"name":"B","type":"C","versions":"0+","fields":[{"name":"D","type":"int8","versions":"0+"}]}]}`,
 	} {

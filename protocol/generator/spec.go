@@ -12,14 +12,18 @@ import (
 	"strings"
 )
 
-// versions is an inclusive range of message versions.
-type versions struct{ min, max int }
+// versions is an inclusive range of message versions. Its zero value, a property that is
+// not in the spec, is empty.
+type versions struct {
+	min, max int
+	some     bool
+}
 
-func (v versions) empty() bool            { return v.min > v.max }
+func (v versions) empty() bool            { return !v.some || v.min > v.max }
 func (v versions) covers(o versions) bool { return v.min <= o.min && o.max <= v.max }
 
 func (v versions) and(o versions) versions {
-	return versions{max(v.min, o.min), min(v.max, o.max)}
+	return versions{max(v.min, o.min), min(v.max, o.max), v.some && o.some}
 }
 
 func (v *versions) UnmarshalJSON(b []byte) error {
@@ -38,12 +42,12 @@ func (v *versions) UnmarshalJSON(b []byte) error {
 // parseVersions reads "0", "1+", "2-3" and "none".
 func parseVersions(s string) (versions, error) {
 	if s == "none" || s == "" {
-		return versions{0, -1}, nil
+		return versions{}, nil
 	}
 	lo, hi, isRange := strings.Cut(s, "-")
 	if open, ok := strings.CutSuffix(s, "+"); ok {
 		n, err := strconv.Atoi(open)
-		return versions{n, math.MaxInt16}, err
+		return versions{n, math.MaxInt16, true}, err
 	}
 	from, err := strconv.Atoi(lo)
 	if err != nil {
@@ -55,7 +59,7 @@ func parseVersions(s string) (versions, error) {
 			return versions{}, fmt.Errorf("versions %q: %w", s, err)
 		}
 	}
-	return versions{from, to}, nil
+	return versions{from, to, true}, nil
 }
 
 // message is one spec file.
