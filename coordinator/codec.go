@@ -1,0 +1,173 @@
+package coordinator
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+)
+
+// allowTruncate is an entry of Topic.Wanted on disk: the layout has no field for the
+// operator's consent. No topic config has this name.
+const allowTruncate = "mirror.allow.truncate"
+
+// barrier is the value of a kindBarrier record; its own value on disk is null.
+type barrier struct {
+	broker int32
+	nonce  int64
+}
+
+// encodeRecord renders a record: the type before the key, the version before the value.
+func encodeRecord(r record) (key, value []byte, err error) {
+	var k protocol.Key
+	var v protocol.Value
+	switch r.kind {
+	case kindMirror:
+		k = protocol.MirrorKey{MirrorName: r.mirror}
+		if m, ok := r.value.(Mirror); ok {
+			out := protocol.NewMirrorValue()
+			out.SourceClusterID = m.SourceClusterID
+			for _, name := range m.Configs.Keys() {
+				c := protocol.NewMirrorConfig()
+				text := m.Configs[name]
+				c.Name, c.Value = name, &text
+				out.Configs = append(out.Configs, c)
+			}
+			v = &out
+		}
+	case kindTopic:
+		k = protocol.MirrorTopicKey{MirrorName: r.topic.mirror, TopicName: r.topic.topic}
+		if t, ok := r.value.(Topic); ok {
+			out := protocol.NewMirrorTopicValue()
+			out.TopicID, out.SourceTopicID = t.TopicID, t.SourceTopicID
+			out.DesiredState, out.Since = int8(t.Desired), t.Since
+			wanted := maps.Clone(t.Wanted)
+			if t.AllowTruncate {
+				if wanted == nil {
+					wanted = map[string]*string{}
+				}
+				yes := "true"
+				wanted[allowTruncate] = &yes
+			}
+			for _, name := range slices.Sorted(maps.Keys(wanted)) {
+				c := protocol.NewMirrorConfig()
+				c.Name, c.Value = name, wanted[name]
+				out.WantedConfigs = append(out.WantedConfigs, c)
+			}
+			v = &out
+		}
+	case kindState:
+		k = protocol.PartitionStateKey{MirrorName: r.partition.mirror, TopicID: r.partition.tp.TopicID, Partition: r.partition.tp.Partition}
+		if s, ok := r.value.(PartitionState); ok {
+			out := protocol.NewPartitionStateValue()
+			out.State, out.PreviousState, out.RetryAttempt = int8(s.State), int8(s.Previous), s.RetryAttempt
+			out.LeaderEpoch, out.StateEpoch = s.LeaderEpoch, s.StateEpoch
+			out.Detail, out.ErrorMessage = nullable(s.Detail), nullable(s.ErrorMessage)
+			v = &out
+		}
+	case kindLineage:
+		k = protocol.LastMirrorEpochsKey{MirrorName: r.partition.mirror, TopicID: r.partition.tp.TopicID, Partition: r.partition.tp.Partition}
+		if l, ok := r.value.(lineage.Record); ok {
+			out := protocol.NewLastMirrorEpochsValue()
+			out.SetLineage(l)
+			v = &out
+		}
+	case kindBarrier:
+		b, ok := r.value.(barrier)
+		if !ok {
+			return nil, nil, fmt.Errorf("barrier without a writer")
+		}
+		k = protocol.BarrierKey{BrokerID: b.broker, Nonce: b.nonce}
+	default:
+		return nil, nil, fmt.Errorf("record of unknown type %d", r.kind)
+	}
+	if key, err = protocol.EncodeKey(k); err != nil || v == nil {
+		return key, nil, err
+	}
+	value, err = protocol.EncodeValue(v)
+	return key, value, err
+}
+
+// decodeRecord reads a record. timestamp is the record's own, in milliseconds.
+func decodeRecord(key, value []byte, timestamp int64) (record, error) {
+	k, err := protocol.DecodeKey(key)
+	if err != nil {
+		return record{}, err
+	}
+	v, err := protocol.DecodeValue(k, value)
+	if err != nil {
+		return record{}, err
+	}
+	r := record{kind: recordKind(k.RecordType()), since: timestamp}
+	switch k := k.(type) {
+	case protocol.MirrorKey:
+		r.mirror = k.MirrorName
+		if v, ok := v.(*protocol.MirrorValue); ok {
+			m := Mirror{Name: k.MirrorName, SourceClusterID: v.SourceClusterID, Configs: config.Properties{}}
+			for _, c := range v.Configs {
+				if c.Value != nil {
+					m.Configs[c.Name] = *c.Value
+				}
+			}
+			r.value = m
+		}
+	case protocol.MirrorTopicKey:
+		r.topic = topicKey{k.MirrorName, k.TopicName}
+		if v, ok := v.(*protocol.MirrorTopicValue); ok {
+			r.value = topicOf(k, v)
+		}
+	case protocol.PartitionStateKey:
+		r.partition = partitionKey{k.MirrorName, ids.TopicPartition{TopicID: k.TopicID, Partition: k.Partition}}
+		if v, ok := v.(*protocol.PartitionStateValue); ok {
+			r.value = PartitionState{
+				State: State(v.State), Previous: State(v.PreviousState), RetryAttempt: v.RetryAttempt,
+				LeaderEpoch: v.LeaderEpoch, StateEpoch: v.StateEpoch, Detail: text(v.Detail), ErrorMessage: text(v.ErrorMessage), Since: timestamp,
+			}
+		}
+	case protocol.LastMirrorEpochsKey:
+		r.partition = partitionKey{k.MirrorName, ids.TopicPartition{TopicID: k.TopicID, Partition: k.Partition}}
+		if v, ok := v.(*protocol.LastMirrorEpochsValue); ok {
+			r.value = v.Lineage()
+		}
+	case protocol.SeedStateKey:
+		return r, fmt.Errorf("a state record in the layout of the KIP's example is not ours")
+	default: // only the position of barriers counts, and R15 replaces the last real ISR
+	}
+	return r, nil
+}
+
+func topicOf(k protocol.MirrorTopicKey, v *protocol.MirrorTopicValue) Topic {
+	t := Topic{
+		Mirror: k.MirrorName, Name: k.TopicName, TopicID: v.TopicID, SourceTopicID: v.SourceTopicID,
+		Desired: State(v.DesiredState), Since: v.Since,
+	}
+	for _, c := range v.WantedConfigs {
+		if c.Name == allowTruncate {
+			t.AllowTruncate = true
+			continue
+		}
+		if t.Wanted == nil {
+			t.Wanted = map[string]*string{}
+		}
+		t.Wanted[c.Name] = c.Value
+	}
+	return t
+}
+
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,297 @@
+package coordinator
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// This file holds what the reconciler decides, as pure functions.
+
+// Configs of the write lock (design.md §7).
+const (
+	configMaxMessageBytes = "max.message.bytes"
+	configMinISR          = "min.insync.replicas"
+	configUnclean         = "unclean.leader.election.enable"
+	configRemoteStorage   = "remote.storage.enable"
+)
+
+// lockKeys are the configs of a topic that the write lock takes.
+func lockKeys() []string {
+	return []string{configMaxMessageBytes, configMinISR, configUnclean, configRemoteStorage}
+}
+
+// restoredReplicas prefixes entries of Topic.Wanted that remember the real replicas of a
+// partition over a stop: those left out of the hand-back are added again afterwards, also
+// by a coordinator that did not see it begin. No topic config begins like this.
+const restoredReplicas = "mirror.replicas."
+
+// lockConfigs is the write lock of a topic: no client write fits, ISR must be wider than
+// the real replicas alone, nothing is elected uncleanly or moved to remote storage.
+func lockConfigs(minISR, virtual int) map[string]string {
+	return map[string]string{
+		configMaxMessageBytes: "0",
+		configMinISR:          strconv.Itoa(minISR + virtual),
+		configUnclean:         "false",
+		configRemoteStorage:   "false",
+	}
+}
+
+// wantedConfigs is what the locked configs shall be after a stop: the topic's own values,
+// but for what is copied from the source.
+func wantedConfigs(own, source map[string]string, m *config.Mirror) map[string]*string {
+	out := map[string]*string{}
+	for _, k := range lockKeys() {
+		out[k] = nil
+		if v, ok := own[k]; ok {
+			out[k] = &v
+		}
+		if v, ok := source[k]; ok && m.CopiesTopicConfig(k) {
+			out[k] = &v
+		}
+	}
+	return out
+}
+
+// syncedConfigs is what a mirror topic shall have of its source's configs, without those
+// that the lock holds.
+func syncedConfigs(source map[string]string, m *config.Mirror) map[string]string {
+	out := map[string]string{}
+	for k, v := range source {
+		if m.CopiesTopicConfig(k) && !slices.Contains(lockKeys(), k) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// differing returns the entries of want that have is not.
+func differing(have map[string]string, want map[string]string) map[string]*string {
+	out := map[string]*string{}
+	for k, v := range want {
+		if h, ok := have[k]; !ok || h != v {
+			out[k] = &v
+		}
+	}
+	return out
+}
+
+// configuredMinISR is the topic's own min.insync.replicas: its wanted value, or the
+// cluster's default.
+func configuredMinISR(t Topic, def int) int {
+	if v := t.Wanted[configMinISR]; v != nil {
+		if n, err := strconv.Atoi(*v); err == nil && n > 0 {
+			return n
+		}
+	}
+	return max(def, 1)
+}
+
+// restoreConfigs returns the changes that give a topic its own configs back; none if it
+// has them.
+func restoreConfigs(t Topic, have map[string]string) map[string]*string {
+	out := map[string]*string{}
+	for _, k := range lockKeys() {
+		want, recorded := t.Wanted[k]
+		now, set := have[k]
+		switch {
+		case !recorded: // never locked by us
+		case want == nil && set:
+			out[k] = nil
+		case want != nil && (!set || now != *want):
+			out[k] = want
+		}
+	}
+	return out
+}
+
+// chooseVirtual returns the virtual replicas that a partition shall have, the preferred
+// leader first. live are the virtual brokers that are alive, ascending; current the
+// partition's replicas. Assigned ones that are alive, or not gone for long, stay in their
+// order; a dead one is replaced by one that is alive and stays where there is none. New
+// ones are dealt so that leadership spreads evenly over the partitions.
+func chooseVirtual(v ids.Virtual, live, current []int32, keep func(int32) bool, partition int32, start, n int) []int32 {
+	assigned := v.Only(current)
+	var out []int32
+	for _, id := range assigned {
+		if keep(id) && len(out) < n {
+			out = append(out, id)
+		}
+	}
+	for i := 0; len(out) < n && i < len(live); i++ {
+		id := live[(start+int(partition)+i)%len(live)]
+		if !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	for _, id := range assigned {
+		if len(out) < n && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// reassigning tells whether a reassignment of the partition is pending.
+func reassigning(p *metadata.Partition) bool { return len(p.Adding) > 0 || len(p.Removing) > 0 }
+
+// settled returns the replicas a partition has once what is pending is done.
+func settled(p *metadata.Partition) []int32 {
+	return slices.DeleteFunc(slices.Clone(p.Replicas), func(id int32) bool { return slices.Contains(p.Removing, id) })
+}
+
+// handBack is the decision about one partition that must lose its virtual replicas.
+type handBack struct {
+	ready  bool
+	target []int32 // real members of the ISR; order matters
+	wait   string  // what is waited for, if not ready
+}
+
+// mayHandBack decides whether a partition's virtual replicas may be removed now (R17,
+// R18). live tells whether a broker is alive; waited whether mirror.stop.replica.wait.ms
+// has passed; minISR is the topic's own min.insync.replicas.
+func mayHandBack(v ids.Virtual, p *metadata.Partition, s PartitionState, live func(int32) bool, waited bool, minISR int) handBack {
+	realISR := v.Real(p.ISR)
+	if len(realISR) == 0 {
+		return handBack{wait: waitsForReplicas(v, p)}
+	}
+	if p.Leader < 0 {
+		return handBack{wait: "no replica leads the partition"}
+	}
+	if !v.Is(p.Leader) {
+		// R18: what the real leader has is the truth now.
+		return handBack{ready: true, target: leaderFirst(realISR, p.Leader)}
+	}
+	if s.State != Stopped { // STOPPED and assigned again: never wanted (R19)
+		quiesced := s.State == Stopping && s.Detail == DetailQuiesced && s.LeaderEpoch == p.LeaderEpoch
+		unable := s.State == Stopping && s.Detail == DetailSourceUnavailable && s.LeaderEpoch == p.LeaderEpoch
+		if !quiesced && !unable {
+			if !live(p.Leader) {
+				return handBack{wait: fmt.Sprintf("virtual broker %d leads but does not answer; another replica takes over when its session ends", p.Leader)}
+			}
+			return handBack{wait: fmt.Sprintf("virtual broker %d still moves the last records to the replicas", p.Leader)}
+		}
+	}
+	var lagging []int32
+	for _, id := range v.Real(p.Replicas) {
+		if live(id) && !slices.Contains(p.ISR, id) {
+			lagging = append(lagging, id)
+		}
+	}
+	if len(lagging) > 0 && !waited {
+		return handBack{wait: fmt.Sprintf("broker %s is alive but not in sync", list(lagging))}
+	}
+	if len(lagging) > 0 && len(realISR) < minISR {
+		return handBack{wait: fmt.Sprintf("only broker %s is in sync, min.insync.replicas is %d; waiting for broker %s", list(realISR), minISR, list(lagging))}
+	}
+	return handBack{ready: true, target: realISR}
+}
+
+func waitsForReplicas(v ids.Virtual, p *metadata.Partition) string {
+	for _, c := range []struct {
+		who  []int32
+		what string
+	}{{v.Real(p.ELR), "has all data"}, {p.LastRealISR, "was the last in sync"}} {
+		if len(c.who) > 0 {
+			return fmt.Sprintf("no real replica is in sync; bring back broker %s, which %s", list(c.who), c.what)
+		}
+	}
+	return fmt.Sprintf("no real replica is in sync; bring back broker %s", list(v.Real(p.Replicas)))
+}
+
+func list(brokers []int32) string {
+	s := make([]string, len(brokers))
+	for i, b := range brokers {
+		s[i] = itoa(b)
+	}
+	return strings.Join(s, ", ")
+}
+
+func leaderFirst(replicas []int32, leader int32) []int32 {
+	out := slices.Clone(replicas)
+	slices.SortStableFunc(out, func(a, b int32) int { return cmp.Compare(rank(a == leader), rank(b == leader)) })
+	return out
+}
+
+func rank(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
+}
+
+// longestFirst orders replicas by log end, longest first; those that did not answer last.
+func longestFirst(replicas []int32, ends map[int32]int64) []int32 {
+	out := slices.Clone(replicas)
+	slices.SortStableFunc(out, func(a, b int32) int {
+		ea, oka := ends[a]
+		eb, okb := ends[b]
+		if oka != okb {
+			return cmp.Compare(rank(oka), rank(okb))
+		}
+		return cmp.Compare(eb, ea)
+	})
+	return out
+}
+
+// rememberReplicas adds to wanted the real replicas of those partitions whose target
+// leaves some out. It reports whether anything is new.
+func rememberReplicas(wanted map[string]*string, v ids.Virtual, parts []*metadata.Partition, targets map[int32][]int32) (map[string]*string, bool) {
+	out, changed := maps.Clone(wanted), false
+	if out == nil {
+		out = map[string]*string{}
+	}
+	for _, p := range parts {
+		target, ok := targets[p.Partition]
+		real := v.Real(p.Replicas)
+		if !ok || len(target) >= len(real) {
+			continue
+		}
+		key := restoredReplicas + itoa(p.Partition)
+		if _, has := out[key]; !has {
+			text := strings.ReplaceAll(list(real), " ", "")
+			out[key] = &text
+			changed = true
+		}
+	}
+	return out, changed
+}
+
+// missingReplicas returns, for the partitions that lost real replicas at hand-back, what
+// their replicas shall be: those they have, then those left out.
+func missingReplicas(t Topic, v ids.Virtual, parts []*metadata.Partition, registered func(int32) bool) map[int32][]int32 {
+	out := map[int32][]int32{}
+	for _, p := range parts {
+		text := t.Wanted[restoredReplicas+itoa(p.Partition)]
+		if text == nil {
+			continue
+		}
+		target := v.Real(settled(p))
+		have := len(target)
+		for _, s := range config.SplitList(*text) {
+			n, err := strconv.ParseInt(s, 10, 32)
+			// A broker that was unregistered meanwhile cannot be assigned, and will not come back.
+			if err == nil && !slices.Contains(target, int32(n)) && registered(int32(n)) {
+				target = append(target, int32(n))
+			}
+		}
+		if len(target) > have {
+			out[p.Partition] = target
+		}
+	}
+	return out
+}
+
+// withoutRemembered drops the entries that rememberReplicas made.
+func withoutRemembered(wanted map[string]*string) (map[string]*string, bool) {
+	out := maps.Clone(wanted)
+	maps.DeleteFunc(out, func(k string, _ *string) bool { return strings.HasPrefix(k, restoredReplicas) })
+	return out, len(out) != len(wanted)
+}

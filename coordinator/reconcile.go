@@ -1,0 +1,748 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+const (
+	// windowLease is how long a virtual broker stays open for assignments at most.
+	windowLease = 10 * time.Second
+	// passPause keeps a burst of changes from causing a pass each.
+	passPause = 50 * time.Millisecond
+	// topicsAtOnce bounds how many topics are worked on at the same time.
+	topicsAtOnce = 8
+	// stepTimeout bounds one topic's step of one pass.
+	stepTimeout = 45 * time.Second
+	// A topic that failed is tried again after a while that doubles.
+	firstBackoff, lastBackoff = 500 * time.Millisecond, 30 * time.Second
+	// A virtual broker that is gone for less is being restarted: replacing it would cost
+	// more than waiting.
+	goneGrace = 5 * time.Second
+)
+
+// DetailConsentNeeded is written with FAILED when a partition holds records that the
+// source lacks and that nobody has allowed to drop: it is handed back as it is.
+const DetailConsentNeeded = "CONSENT_NEEDED"
+
+// Reconciler brings mirror topics to what is wanted of them. It acts for the mirrors whose
+// name this sidecar coordinates, and is the only one that sends reassignments (R19).
+// It remembers nothing that it could not find out again: after a crash the next
+// coordinator looks at state, assignment and configs and goes on.
+type Reconciler struct {
+	c   *Coordinator
+	log *slog.Logger
+
+	wake chan struct{}
+
+	mu       sync.Mutex // guards the following
+	retry    map[topicKey]retry
+	stopping map[topicKey]time.Time // when a stop was first seen to wait for lagging replicas
+	told     map[topicKey]string    // last thing logged as waited for
+	gone     map[int32]time.Time    // virtual brokers that are assigned and not alive, since when
+
+	stop    context.CancelFunc
+	done    chan struct{}
+	cancels []func()
+}
+
+type retry struct {
+	wait time.Duration
+	at   time.Time
+}
+
+// NewReconciler returns the reconciler of a coordinator.
+func NewReconciler(c *Coordinator, log *slog.Logger) *Reconciler {
+	return &Reconciler{
+		c: c, log: log, wake: make(chan struct{}, 1),
+		retry: map[topicKey]retry{}, stopping: map[topicKey]time.Time{}, told: map[topicKey]string{}, gone: map[int32]time.Time{},
+		done: make(chan struct{}),
+	}
+}
+
+// Start begins to reconcile once the state was read.
+func (r *Reconciler) Start(context.Context) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	r.cancels = append(r.cancels,
+		r.c.img.Subscribe(func(metadata.Delta) { r.poke() }),
+		r.c.view.Subscribe(func(Change) { r.poke() }))
+	go func() {
+		defer close(r.done)
+		select {
+		case <-r.c.store.Ready():
+			r.run(ctx)
+		case <-ctx.Done():
+		}
+	}()
+	return nil
+}
+
+// Stop ends reconciling; a step that is under way is given up.
+func (r *Reconciler) Stop(ctx context.Context) error {
+	if r.stop == nil {
+		return nil
+	}
+	for _, cancel := range r.cancels {
+		cancel()
+	}
+	r.stop()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("reconciler: stop: %w", ctx.Err())
+	}
+}
+
+func (r *Reconciler) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Reconciler) run(ctx context.Context) {
+	refresh := time.NewTicker(max(r.c.cfg.RefreshInterval, 100*time.Millisecond))
+	defer refresh.Stop()
+	for ctx.Err() == nil {
+		again := r.pass(ctx)
+		var timer <-chan time.Time
+		if again > 0 {
+			t := time.NewTimer(again)
+			defer t.Stop()
+			timer = t.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+			pause(ctx, passPause)
+		case <-refresh.C:
+		case <-timer:
+		}
+	}
+}
+
+// pass looks once at every topic of every mirror that is coordinated here. It returns
+// when to look again although nothing changes; 0 if there is no need.
+func (r *Reconciler) pass(ctx context.Context) time.Duration {
+	var mu sync.Mutex
+	again := time.Duration(0)
+	sooner := func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		if d > 0 && (again == 0 || d < again) {
+			again = d
+		}
+	}
+	var work errgroup.Group
+	work.SetLimit(topicsAtOnce)
+	for _, m := range r.c.view.Mirrors() {
+		if who, err := r.c.Of(m.Name); err != nil || who != r.c.cfg.Self {
+			continue
+		}
+		topics := slices.DeleteFunc(r.c.view.Topics(m.Name), func(t Topic) bool { return r.idle(t) })
+		if len(topics) == 0 {
+			continue
+		}
+		// Only a coordinator that has read everything may act.
+		if err := r.c.act(ctx, m.Name, func() error { return nil }); err != nil {
+			if ctx.Err() == nil {
+				r.log.Warn("mirror is not reconciled now", "mirror", m.Name, "err", err)
+				sooner(firstBackoff)
+			}
+			continue
+		}
+		for _, t := range topics {
+			key := topicKey{t.Mirror, t.Name}
+			if left := r.backoff(key); left > 0 {
+				sooner(left)
+				continue
+			}
+			work.Go(func() error {
+				stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+				defer cancel()
+				// What was listed may be stale by the time its turn comes.
+				now, ok := r.c.view.Topic(t.Mirror, t.Name)
+				if !ok {
+					return nil
+				}
+				wait, err := r.step(stepCtx, m, now)
+				sooner(wait)
+				r.outcome(ctx, key, err)
+				if err != nil {
+					sooner(r.backoff(key))
+				}
+				return nil
+			})
+		}
+	}
+	_ = work.Wait()
+	return again
+}
+
+// idle tells cheaply whether nothing has to be done for a topic.
+func (r *Reconciler) idle(t Topic) bool {
+	if t.Desired == Stopped {
+		if _, exists := r.c.img.Topic(t.Name); exists && t.TopicID.IsZero() && len(t.Wanted) > 0 {
+			return false // stopped between taking the lock and recording the id
+		}
+		_, remembered := withoutRemembered(t.Wanted)
+		return r.c.stopped(t) && !remembered
+	}
+	return false
+}
+
+func (r *Reconciler) backoff(key topicKey) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Until(r.retry[key].at)
+}
+
+func (r *Reconciler) outcome(ctx context.Context, key topicKey, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		delete(r.retry, key)
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	wait := min(max(2*r.retry[key].wait, firstBackoff), lastBackoff)
+	r.retry[key] = retry{wait: wait, at: time.Now().Add(wait)}
+	r.log.Warn("mirror topic is not as wanted yet", "mirror", key.mirror, "topic", key.topic, "err", err, "again_in", wait)
+}
+
+// waiting logs once what a topic waits for.
+func (r *Reconciler) waiting(key topicKey, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told[key] != what {
+		r.told[key] = what
+		if what != "" {
+			r.log.Info("mirror topic waits", "mirror", key.mirror, "topic", key.topic, "for", what)
+		}
+	}
+}
+
+func (r *Reconciler) step(ctx context.Context, m Mirror, t Topic) (time.Duration, error) {
+	if t.Desired == Stopped {
+		return r.stopTopic(ctx, t)
+	}
+	return r.mirrorTopic(ctx, m, t)
+}
+
+// put writes a topic's record after re-reading what must not be overwritten: a stop that
+// came in meanwhile stands.
+func (r *Reconciler) put(ctx context.Context, t Topic, change func(*Topic)) (Topic, error) {
+	out := t
+	err := r.c.act(ctx, t.Mirror, func() error {
+		now, ok := r.c.view.Topic(t.Mirror, t.Name)
+		if !ok {
+			return fmt.Errorf("mirror %s, topic %s: deleted meanwhile", t.Mirror, t.Name)
+		}
+		change(&now)
+		out = now
+		return r.c.store.Put(ctx, record{kind: kindTopic, topic: topicKey{t.Mirror, t.Name}, value: now})
+	})
+	if err == nil && out.Desired != t.Desired {
+		return out, fmt.Errorf("mirror %s, topic %s: wanted %s meanwhile", t.Mirror, t.Name, out.Desired)
+	}
+	return out, err
+}
+
+// mirrorTopic makes a topic a mirror topic: it exists, is locked, has the source's
+// configs, and every partition has its virtual replicas in front.
+func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.Duration, error) {
+	key := topicKey{t.Mirror, t.Name}
+	id, exists := r.c.img.Topic(t.Name)
+	if !t.TopicID.IsZero() && id != t.TopicID {
+		return 0, r.failGone(ctx, t, exists)
+	}
+	live := liveVirtual(r.c.img, r.c.cfg.Virtual)
+	n := min(r.c.cfg.VirtualReplicas, len(live))
+	if n == 0 {
+		return 0, fmt.Errorf("mirror %s, topic %s: no virtual broker is alive", m.Name, t.Name)
+	}
+	var err error
+	if t.TopicID.IsZero() {
+		if t, err = r.adopt(ctx, m, t, id, exists, n); err != nil {
+			return 0, err
+		}
+		id = t.TopicID
+	}
+	parts := r.c.img.TopicPartitions(id)
+	if err := r.lock(ctx, t, parts, n); err != nil {
+		return 0, err
+	}
+	targets, windows := map[int32][]int32{}, map[int32]bool{}
+	start := hashStart(t.Name, len(live))
+	v := r.c.cfg.Virtual
+	var elect []int32
+	again := time.Duration(0)
+	for _, p := range parts {
+		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: id, Partition: p.Partition})
+		if s.State == Failed && s.Detail == DetailConsentNeeded {
+			if h := r.removeUnwanted(p); h != nil {
+				targets[p.Partition] = h
+			}
+			continue
+		}
+		have := v.Only(settled(p))
+		keep := func(id int32) bool {
+			left := r.grace(id)
+			if left > 0 && (again == 0 || left < again) {
+				again = left
+			}
+			return left >= 0
+		}
+		want := chooseVirtual(v, live, settled(p), keep, p.Partition, start, max(n, min(len(have), r.c.cfg.VirtualReplicas)))
+		// A real leader with a dead virtual broker before a live one: only the first replica
+		// can be elected, so the order is worth a reassignment.
+		reorder := len(want) > 0 && len(have) > 0 && want[0] != have[0] && !v.Is(p.Leader)
+		if sameSet(want, have) && !reorder {
+			if !v.Is(p.Leader) && len(p.Replicas) > 0 && v.Is(p.Replicas[0]) && slices.Contains(p.ISR, p.Replicas[0]) && alive(r.c.img, p.Replicas[0]) {
+				elect = append(elect, p.Partition)
+			}
+			continue
+		}
+		targets[p.Partition] = append(slices.Clone(want), v.Real(settled(p))...)
+		for _, b := range want {
+			if slices.Contains(live, b) && (reorder || !slices.Contains(have, b)) {
+				windows[b] = true
+			}
+		}
+	}
+	if len(targets) > 0 {
+		r.log.Info("virtual replicas are assigned", "mirror", m.Name, "topic", t.Name, "partitions", len(targets), "replicas", targets)
+		if err := r.assign(ctx, t.Name, id, targets, windows); err != nil {
+			return 0, err
+		}
+	}
+	r.waiting(key, "")
+	if len(elect) > 0 {
+		if err := r.c.deps.Destination.electPreferred(ctx, t.Name, elect); err != nil {
+			return 0, err
+		}
+	}
+	return again, nil
+}
+
+// grace tells how long a virtual broker that is not alive is still waited for: 0 for one
+// that is alive, negative for one that is given up.
+func (r *Reconciler) grace(id int32) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if alive(r.c.img, id) {
+		delete(r.gone, id)
+		return 0
+	}
+	since, ok := r.gone[id]
+	if !ok {
+		since = time.Now()
+		r.gone[id] = since
+	}
+	if left := goneGrace - time.Since(since); left > 0 {
+		return left
+	}
+	return -1
+}
+
+// removeUnwanted returns the real replicas that a partition shall keep if it still has
+// virtual ones and may lose them.
+func (r *Reconciler) removeUnwanted(p *metadata.Partition) []int32 {
+	v := r.c.cfg.Virtual
+	isr := v.Real(p.ISR)
+	if len(v.Only(settled(p))) == 0 || len(isr) == 0 || reassigning(p) {
+		return nil
+	}
+	return isr
+}
+
+func sameSet(a, b []int32) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// assign sends one reassignment inside un-cordon windows and waits until the metadata log
+// shows it.
+func (r *Reconciler) assign(ctx context.Context, topic string, id ids.UUID, targets map[int32][]int32, windows map[int32]bool) error {
+	for _, v := range slices.Sorted(maps.Keys(windows)) {
+		closeWindow, err := r.c.openWindow(ctx, v)
+		if err != nil {
+			return fmt.Errorf("topic %s: virtual broker %d does not open for assignments: %w", topic, v, err)
+		}
+		defer closeWindow()
+	}
+	if err := r.c.deps.Destination.reassign(ctx, topic, targets); err != nil {
+		return err
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	err := r.c.img.Wait(waitCtx, func() bool {
+		for p, want := range targets {
+			now := r.c.img.Partition(ids.TopicPartition{TopicID: id, Partition: p})
+			if now == nil {
+				return true // deleted meanwhile
+			}
+			if !sameSet(settled(now), want) {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("topic %s: a reassignment was accepted, but the metadata log does not show it: %w", topic, err)
+	}
+	return nil
+}
+
+// adopt creates the topic, or takes an existing one under the lock, and records its id.
+func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, exists bool, virtual int) (Topic, error) {
+	src, cfg, err := r.c.source(m)
+	if err != nil {
+		return t, err
+	}
+	defer src.Close()
+	found, err := src.Topics(ctx, []string{t.Name})
+	if err != nil {
+		return t, fmt.Errorf("mirror %s, topic %s: ask the source: %w", m.Name, t.Name, err)
+	}
+	source, ok := found[t.Name]
+	if !ok {
+		return t, fmt.Errorf("mirror %s, topic %s: the topic is not at the source any more", m.Name, t.Name)
+	}
+	if !t.SourceTopicID.IsZero() && source.ID != t.SourceTopicID {
+		return t, fmt.Errorf("mirror %s, topic %s: the topic was created anew at the source; stop and start it", m.Name, t.Name)
+	}
+	minISR, err := r.c.deps.Destination.intDefault(ctx, configMinISR, 1)
+	if err != nil {
+		return t, err
+	}
+	if !exists {
+		t.Wanted = wantedConfigs(nil, source.Configs, cfg)
+		configs := syncedConfigs(source.Configs, cfg)
+		maps.Copy(configs, lockConfigs(configuredMinISR(t, minISR), virtual))
+		if id, err = r.create(ctx, t, source, configs); err != nil {
+			return t, err
+		}
+	} else {
+		have := r.c.img.TopicConfig(t.Name)
+		if len(t.Wanted) == 0 {
+			t.Wanted = wantedConfigs(have, source.Configs, cfg)
+			// What the lock hides is recorded before the lock is set: after a crash in between
+			// the lock's own values must not be taken for the topic's.
+			wanted := t.Wanted
+			if t, err = r.put(ctx, t, func(now *Topic) { now.Wanted = wanted }); err != nil {
+				return t, err
+			}
+		}
+		want := syncedConfigs(source.Configs, cfg)
+		maps.Copy(want, lockConfigs(configuredMinISR(t, minISR), virtual))
+		if err := r.alter(ctx, t.Name, differing(have, want)); err != nil {
+			return t, err
+		}
+	}
+	wanted := t.Wanted
+	return r.put(ctx, t, func(now *Topic) { now.TopicID, now.Wanted, now.SourceTopicID = id, wanted, source.ID })
+}
+
+func (r *Reconciler) create(ctx context.Context, t Topic, source SourceTopic, configs map[string]string) (ids.UUID, error) {
+	brokers := realBrokers(r.c.img, r.c.cfg.Virtual)
+	if len(brokers) == 0 {
+		return ids.UUID{}, fmt.Errorf("create topic %s: no real broker is alive", t.Name)
+	}
+	rf, err := r.c.deps.Destination.intDefault(ctx, "default.replication.factor", 1)
+	if err != nil {
+		return ids.UUID{}, err
+	}
+	if rf > len(brokers) {
+		r.log.Warn("fewer replicas than default.replication.factor, since there are fewer brokers", "topic", t.Name, "configured", rf, "replicas", len(brokers))
+		rf = len(brokers)
+	}
+	assignment := spread(brokers, int(source.Partitions), rf, hashStart(t.Name, len(brokers)))
+	err = r.c.deps.Destination.createTopic(ctx, t.Name, assignment, configs)
+	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		return ids.UUID{}, err
+	}
+	if err != nil {
+		// Somebody was faster, or this is the answer to a request that was sent twice. The
+		// next pass looks at the topic as an existing one.
+		return ids.UUID{}, fmt.Errorf("%w; looked at again", err)
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	var id ids.UUID
+	err = r.c.img.Wait(waitCtx, func() bool {
+		var ok bool
+		id, ok = r.c.img.Topic(t.Name)
+		return ok && len(r.c.img.TopicPartitions(id)) == int(source.Partitions)
+	})
+	if err != nil {
+		return ids.UUID{}, fmt.Errorf("topic %s was created, but the metadata log does not show it: %w", t.Name, err)
+	}
+	r.log.Info("topic created", "mirror", t.Mirror, "topic", t.Name, "partitions", source.Partitions, "replicas", rf)
+	return id, nil
+}
+
+// lock asserts the write lock. min.insync.replicas counts the virtual replicas that the
+// partitions have or are about to get.
+func (r *Reconciler) lock(ctx context.Context, t Topic, parts []*metadata.Partition, virtual int) error {
+	for _, p := range parts {
+		virtual = max(virtual, len(r.c.cfg.Virtual.Only(settled(p))))
+	}
+	have := r.c.img.TopicConfig(t.Name)
+	wanted := t.Wanted
+	if len(wanted) == 0 {
+		// A stopped topic that is started again: its own configs are what it has now.
+		wanted = map[string]*string{}
+		for _, k := range lockKeys() {
+			wanted[k] = nil
+			if v, ok := have[k]; ok {
+				wanted[k] = &v
+			}
+		}
+		var err error
+		if t, err = r.put(ctx, t, func(now *Topic) { now.Wanted = wanted }); err != nil {
+			return err
+		}
+	}
+	minISR := 1
+	if t.Wanted[configMinISR] == nil {
+		var err error
+		if minISR, err = r.defaultMinISR(ctx); err != nil {
+			return err
+		}
+	}
+	change := differing(have, lockConfigs(configuredMinISR(t, minISR), virtual))
+	if len(change) == 0 {
+		return nil
+	}
+	r.log.Info("write lock is set", "mirror", t.Mirror, "topic", t.Name)
+	return r.alter(ctx, t.Name, change)
+}
+
+func (r *Reconciler) defaultMinISR(ctx context.Context) (int, error) {
+	return r.c.deps.Destination.intDefault(ctx, configMinISR, 1)
+}
+
+// alter changes configs of a topic and waits until the metadata log shows it.
+func (r *Reconciler) alter(ctx context.Context, topic string, change map[string]*string) error {
+	if len(change) == 0 {
+		return nil
+	}
+	if err := r.c.deps.Destination.alterConfigs(ctx, topic, change); err != nil {
+		return err
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	err := r.c.img.Wait(waitCtx, func() bool {
+		have := r.c.img.TopicConfig(topic)
+		for k, v := range change {
+			now, set := have[k]
+			if v == nil && set || v != nil && now != *v {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("configs of topic %s were changed, but the metadata log does not show it: %w", topic, err)
+	}
+	return nil
+}
+
+// failGone records that a mirror topic was deleted, or deleted and created anew, around
+// the mirror. It is not created again unasked: whoever deleted it had a reason.
+func (r *Reconciler) failGone(ctx context.Context, t Topic, recreated bool) error {
+	msg := fmt.Sprintf("topic %s was deleted here while it was mirrored; start it again to mirror it anew", t.Name)
+	if recreated {
+		msg = fmt.Sprintf("topic %s was deleted here and created anew while it was mirrored; stop it, then start it again", t.Name)
+	}
+	var errs []error
+	for _, k := range r.c.view.partitionKeys(t.Mirror) {
+		if k.tp.TopicID != t.TopicID {
+			continue
+		}
+		s, ok := r.c.view.State(t.Mirror, k.tp)
+		if !ok || s.State == Failed && s.ErrorMessage == msg {
+			continue
+		}
+		r.log.Error("mirror topic is gone", "mirror", t.Mirror, "topic", t.Name, "partition", k.tp.Partition, "recreated", recreated)
+		errs = append(errs, r.c.WriteState(ctx, t.Mirror, k.tp, s.LeaderEpoch, PartitionState{State: Failed, StateEpoch: -1, ErrorMessage: msg}))
+	}
+	return errors.Join(errs...)
+}
+
+// stopTopic makes a mirror topic an ordinary one, one step further than it is.
+func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, error) {
+	key := topicKey{t.Mirror, t.Name}
+	v := r.c.cfg.Virtual
+	id, exists := r.c.img.Topic(t.Name)
+	if t.TopicID.IsZero() && exists && len(t.Wanted) > 0 {
+		// Stopped between taking the lock and recording the id: this is the topic.
+		var err error
+		if t, err = r.put(ctx, t, func(now *Topic) { now.TopicID = id }); err != nil {
+			return 0, err
+		}
+	}
+	if t.TopicID.IsZero() || !exists || id != t.TopicID {
+		return 0, r.stopGone(ctx, t)
+	}
+	parts := r.c.img.TopicPartitions(id)
+	isLive := func(b int32) bool { return alive(r.c.img, b) }
+	minISR := configuredMinISR(t, 1)
+
+	// 1. Which partitions still have virtual replicas, and may all of them lose them?
+	targets := map[int32][]int32{}
+	waits := ""
+	now := time.Now()
+	since := r.stoppingSince(key, now)
+	waited := now.Sub(since) >= r.c.cfg.StopReplicaWait
+	for _, p := range parts {
+		if len(v.Only(settled(p))) == 0 {
+			continue
+		}
+		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: id, Partition: p.Partition})
+		h := mayHandBack(v, p, s, isLive, waited, minISR)
+		if !h.ready {
+			waits = fmt.Sprintf("partition %d: %s", p.Partition, h.wait)
+			continue
+		}
+		if v.Is(p.Leader) && len(h.target) > 1 {
+			// The controller takes the first of the list that is in sync.
+			h.target = longestFirst(h.target, r.c.deps.Destination.logEnds(ctx, t.Name, p.Partition, h.target))
+		}
+		targets[p.Partition] = h.target
+	}
+	if waits != "" {
+		r.waiting(key, waits)
+		return max(r.c.cfg.StopReplicaWait-now.Sub(since), 500*time.Millisecond), nil
+	}
+
+	// 2. Its own configs back, before the first write and the first marker.
+	if err := r.alter(ctx, t.Name, restoreConfigs(t, r.c.img.TopicConfig(t.Name))); err != nil {
+		return 0, err
+	}
+	// 3. Hand back: one request, to the real members of the ISR.
+	if len(targets) > 0 {
+		wanted, changed := rememberReplicas(t.Wanted, v, parts, targets)
+		if changed {
+			var err error
+			if t, err = r.put(ctx, t, func(now *Topic) { now.Wanted = wanted }); err != nil {
+				return 0, err
+			}
+		}
+		r.log.Info("partitions are handed back to real brokers", "mirror", t.Mirror, "topic", t.Name, "replicas", targets)
+		if err := r.assign(ctx, t.Name, id, targets, nil); err != nil {
+			return 0, err
+		}
+		parts = r.c.img.TopicPartitions(id)
+	}
+	for _, p := range parts {
+		if slices.ContainsFunc(p.Replicas, v.Is) {
+			r.waiting(key, fmt.Sprintf("partition %d: the reassignment away from virtual brokers", p.Partition))
+			return 0, nil
+		}
+	}
+	// 4. Replicas that were left out come back; a dead one when it can.
+	registered := func(b int32) bool { _, ok := r.c.img.Broker(b); return ok }
+	if missing := missingReplicas(t, v, parts, registered); len(missing) > 0 {
+		if err := r.assign(ctx, t.Name, id, missing, nil); err != nil {
+			return 0, err
+		}
+	}
+	if wanted, had := withoutRemembered(t.Wanted); had {
+		var err error
+		if t, err = r.put(ctx, t, func(now *Topic) { now.Wanted = wanted }); err != nil {
+			return 0, err
+		}
+	}
+	// 5. Open transactions of the source's producers end here; then STOPPED.
+	return 0, r.finish(ctx, t, parts)
+}
+
+func (r *Reconciler) stoppingSince(key topicKey, now time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.stopping[key]; !ok {
+		r.stopping[key] = now
+	}
+	return r.stopping[key]
+}
+
+func (r *Reconciler) finish(ctx context.Context, t Topic, parts []*metadata.Partition) error {
+	var errs []error
+	for _, p := range parts {
+		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
+		s, _ := r.c.view.State(t.Mirror, tp)
+		if s.State == Stopped {
+			continue
+		}
+		if p.Leader < 0 {
+			errs = append(errs, fmt.Errorf("mirror %s, %s-%d: no broker leads the partition, bring back broker %s", t.Mirror, t.Name, p.Partition, list(p.Replicas)))
+			continue
+		}
+		n, err := r.c.deps.Destination.abortOpenTransactions(ctx, t.Name, p.Partition, p.Leader)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if n > 0 {
+			r.log.Info("open mirrored transactions aborted", "mirror", t.Mirror, "topic", t.Name, "partition", p.Partition, "transactions", n)
+		}
+		epoch := max(p.LeaderEpoch, s.LeaderEpoch)
+		if s.State != Stopping {
+			if err := r.c.WriteState(ctx, t.Mirror, tp, epoch, PartitionState{State: Stopping, StateEpoch: -1}); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		if err := r.c.WriteState(ctx, t.Mirror, tp, epoch, PartitionState{State: Stopped, StateEpoch: -1}); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	key := topicKey{t.Mirror, t.Name}
+	r.mu.Lock()
+	delete(r.stopping, key)
+	delete(r.told, key)
+	r.mu.Unlock()
+	r.log.Info("mirror topic stopped, it is an ordinary topic now", "mirror", t.Mirror, "topic", t.Name)
+	return nil
+}
+
+// stopGone ends the states of a topic that does not exist any more.
+func (r *Reconciler) stopGone(ctx context.Context, t Topic) error {
+	var errs []error
+	for _, k := range r.c.view.partitionKeys(t.Mirror) {
+		if k.tp.TopicID != t.TopicID || t.TopicID.IsZero() {
+			continue
+		}
+		s, ok := r.c.view.State(t.Mirror, k.tp)
+		if !ok || s.State == Stopped {
+			continue
+		}
+		if s.State != Stopping {
+			errs = append(errs, r.c.WriteState(ctx, t.Mirror, k.tp, s.LeaderEpoch, PartitionState{State: Stopping, StateEpoch: -1}))
+		}
+		errs = append(errs, r.c.WriteState(ctx, t.Mirror, k.tp, s.LeaderEpoch, PartitionState{State: Stopped, StateEpoch: -1}))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,147 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+)
+
+// SourceTopic is what the source says of one of its topics.
+type SourceTopic struct {
+	Name       string
+	ID         ids.UUID // zero where the source is older than topic ids
+	Partitions int32
+	Configs    map[string]string // dynamic topic configs only
+}
+
+// Source asks a source cluster about itself.
+type Source interface {
+	ClusterID(ctx context.Context) (string, error)
+	// Topics returns the topics of these names that exist, with their configs.
+	Topics(ctx context.Context, names []string) (map[string]SourceTopic, error)
+	// Names returns the names of all topics.
+	Names(ctx context.Context) ([]string, error)
+	Close()
+}
+
+// OpenSource connects to the source of a mirror. Nothing is dialled before the first
+// question.
+type OpenSource func(m *config.Mirror) (Source, error)
+
+// KafkaSource returns the OpenSource for real clusters.
+func KafkaSource(p config.Providers, nodeID int32) OpenSource {
+	return func(m *config.Mirror) (Source, error) {
+		opts, err := m.Options(p)
+		if err != nil {
+			return nil, err
+		}
+		cl, err := kgo.NewClient(append(opts,
+			kgo.ClientID(fmt.Sprintf("mirror-src-admin-%d", nodeID)),
+			kgo.RetryTimeout(m.RequestTimeout),
+			kgo.DialTimeout(min(m.RequestTimeout, 5*time.Second)),
+			kgo.MetadataMinAge(250*time.Millisecond),
+			kgo.DisableClientMetrics(),
+		)...)
+		if err != nil {
+			return nil, fmt.Errorf("client for the source: %w", err)
+		}
+		return &kafkaSource{cl: cl, adm: kadm.NewClient(cl), timeout: m.RequestTimeout}, nil
+	}
+}
+
+type kafkaSource struct {
+	cl      *kgo.Client
+	adm     *kadm.Client
+	timeout time.Duration
+}
+
+func (s *kafkaSource) Close() { s.cl.Close() }
+
+func (s *kafkaSource) ClusterID(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	m, err := s.adm.BrokerMetadata(ctx)
+	if err != nil {
+		return "", err
+	}
+	if m.Cluster == "" {
+		return "", errors.New("the source does not tell its cluster id")
+	}
+	return m.Cluster, nil
+}
+
+func (s *kafkaSource) Names(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	t, err := s.adm.ListTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := t.Names()
+	slices.Sort(names)
+	return names, nil
+}
+
+func (s *kafkaSource) Topics(ctx context.Context, names []string) (map[string]SourceTopic, error) {
+	if len(names) == 0 {
+		return map[string]SourceTopic{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	req := kmsg.NewPtrMetadataRequest()
+	for _, n := range names {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &n
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, s.cl)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]SourceTopic, len(names))
+	var found []string
+	for _, t := range resp.Topics {
+		if t.Topic == nil {
+			continue
+		}
+		switch err := kerr.ErrorForCode(t.ErrorCode); {
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("topic %s at the source: %w", *t.Topic, err)
+		}
+		out[*t.Topic] = SourceTopic{Name: *t.Topic, ID: ids.UUID(t.TopicID), Partitions: int32(len(t.Partitions))}
+		found = append(found, *t.Topic)
+	}
+	if len(found) == 0 {
+		return out, nil
+	}
+	configs, err := s.adm.DescribeTopicConfigs(ctx, found...)
+	if err != nil {
+		return nil, fmt.Errorf("topic configs at the source: %w", err)
+	}
+	for _, c := range configs {
+		if c.Err != nil {
+			return nil, fmt.Errorf("configs of topic %s at the source: %w", c.Name, c.Err)
+		}
+		t := out[c.Name]
+		t.Configs = map[string]string{}
+		for _, kv := range c.Configs {
+			if kv.Source == kmsg.ConfigSourceDynamicTopicConfig && kv.Value != nil {
+				t.Configs[kv.Key] = *kv.Value
+			}
+		}
+		out[c.Name] = t
+	}
+	return out, nil
+}

@@ -1,0 +1,141 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+)
+
+// windows are the times in which virtual brokers accept assignments: those that others
+// hold on ours (leases, which end by themselves should the holder die), and those that
+// we hold on others.
+type windows struct {
+	mu     sync.Mutex // guards the following
+	leases map[string]*lease
+	held   map[int32]int // how many of our steps need a peer's window
+	closed bool
+}
+
+type lease struct {
+	timer   *time.Timer
+	release func()
+}
+
+// closeAll ends every lease.
+func (w *windows) closeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for owner, l := range w.leases {
+		l.timer.Stop()
+		l.release()
+		delete(w.leases, owner)
+	}
+}
+
+func (w *windows) closeLease(owner string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l := w.leases[owner]; l != nil {
+		l.timer.Stop()
+		l.release()
+		delete(w.leases, owner)
+	}
+}
+
+// extend prolongs the owner's lease, if it has one.
+func (w *windows) extend(owner string, d time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.leases[owner]
+	// A timer that has fired is about to close the window: too late to prolong it.
+	return l != nil && l.timer.Stop() && !l.timer.Reset(d)
+}
+
+// grant opens our virtual broker to owner for d at most; 0 closes the owner's window.
+func (c *Coordinator) grant(ctx context.Context, owner string, d time.Duration) error {
+	if d <= 0 {
+		c.windows.closeLease(owner)
+		return nil
+	}
+	if c.windows.extend(owner, d) {
+		return nil
+	}
+	release, err := c.deps.Broker.Uncordon(ctx)
+	if err != nil {
+		return fmt.Errorf("virtual broker %d does not open for assignments: %w", c.cfg.Self, err)
+	}
+	w := &c.windows
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		release()
+		return fmt.Errorf("virtual broker %d is being stopped", c.cfg.Self)
+	}
+	if old := w.leases[owner]; old != nil { // another request of the same owner was faster
+		old.timer.Stop()
+		old.release()
+	}
+	l := &lease{release: release}
+	l.timer = time.AfterFunc(d, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.leases[owner] == l {
+			delete(w.leases, owner)
+			l.release()
+		}
+	})
+	w.leases[owner] = l
+	return nil
+}
+
+// openWindow opens a virtual broker, own or a peer's, for assignments until the returned
+// function is called.
+func (c *Coordinator) openWindow(ctx context.Context, who int32) (func(), error) {
+	if who == c.cfg.Self {
+		return c.deps.Broker.Uncordon(ctx)
+	}
+	c.windows.mu.Lock()
+	c.windows.held[who]++
+	c.windows.mu.Unlock()
+	done := func() {
+		c.windows.mu.Lock()
+		c.windows.held[who]--
+		last := c.windows.held[who] == 0
+		if last {
+			delete(c.windows.held, who)
+		}
+		c.windows.mu.Unlock()
+		if !last {
+			return
+		}
+		// Not ctx, which may have ended: an open window lets strangers in.
+		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		if err := c.askWindow(closeCtx, who, 0); err != nil {
+			c.log.Warn("window at a peer closes when its lease ends", "virtual_broker", who, "err", err)
+		}
+	}
+	if err := c.askWindow(ctx, who, windowLease); err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+func (c *Coordinator) askWindow(ctx context.Context, who int32, d time.Duration) error {
+	req := protocol.NewUncordonVirtualBrokerRequest()
+	req.LeaseMs = int32(d.Milliseconds())
+	resp, err := c.deps.Peers.Request(ctx, who, &req)
+	if err != nil {
+		return err
+	}
+	r, ok := resp.(*protocol.UncordonVirtualBrokerResponse)
+	if !ok {
+		return fmt.Errorf("%w: unexpected answer", errPeer)
+	}
+	return errorOf(r.ErrorCode, r.ErrorMessage)
+}
