@@ -411,10 +411,22 @@ func TestRealBrokerSeparateControllers(t *testing.T) {
 	b := f.broker(t, c)
 	t.Logf("unfenced after %v", f.start(t, b))
 	// The one controller restarts; the registration outlives it.
-	if err := c.Controllers()[0].Restart(t.Context()); err != nil {
+	if err := c.Controllers()[0].Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kadm.NewClient(c.ClientT(t)).CreateTopic(t.Context(), 1, 1, nil, "after"); err != nil {
+	if err := c.Controllers()[0].Launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.TimeoutMillis = 5000
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "after", 1, 1
+	create.Topics = append(create.Topics, topic)
+	resp, err := f.ctl.Request(within(t, 30*time.Second), create)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kerr.ErrorForCode(resp.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode); err != nil {
 		t.Fatal(err)
 	}
 	f.await(t, "the new topic", func() bool { return f.partition("after", 0) != nil })

@@ -278,8 +278,9 @@ func (o *Observer) request(ctx context.Context, req kmsg.Request) (kmsg.Response
 		return nil, err
 	}
 	if err != nil {
-		// Learn the epoch anew: it may have been that which nobody agreed with.
-		o.leaderEpoch = 0
+		// Learn the epoch anew: it may have been that which nobody agreed with. One
+		// below that of the last batch makes a fetch invalid.
+		o.leaderEpoch = o.lastEpoch
 		return nil, retry("%w", err)
 	}
 	return resp, nil

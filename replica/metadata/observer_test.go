@@ -192,6 +192,10 @@ func (q *quorum) fetch(ctx context.Context, r *kmsg.FetchRequest) (kmsg.Response
 		}
 		out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = 1, q.epoch
 		out.HighWatermark = q.hw
+		if in.LastFetchedEpoch > in.CurrentLeaderEpoch {
+			out.ErrorCode = kerr.InvalidRequest.Code
+			break
+		}
 		if in.CurrentLeaderEpoch < q.epoch {
 			out.ErrorCode = kerr.FencedLeaderEpoch.Code
 			break
