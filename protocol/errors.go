@@ -79,8 +79,8 @@ func CodeOf(err error) (int16, *string) {
 	msg := err.Error()
 	var own *Error
 	if errors.As(err, &own) {
-		if err == error(own) {
-			msg = own.Message // the code is a field of its own
+		if msg == own.Error() { // not wrapped: the code is a field of its own
+			msg = own.Message
 		}
 		return own.Code, &msg
 	}

@@ -220,7 +220,7 @@ func (g *generator) kmsg(m *message) {
 	}
 }
 
-func nestedName(parent string, f *field) string {
+func nestedName(f *field) string {
 	if primitives[f.elem()].goType != "" {
 		return ""
 	}
@@ -231,7 +231,7 @@ func (g *generator) nested(m *message, parent string, f *field) {
 	if len(f.Fields) == 0 {
 		return
 	}
-	name := nestedName(parent, f)
+	name := nestedName(f)
 	layout := fmt.Sprintf("%t %+v", m.keepsTags(), layoutOf(f.Fields))
 	if have, ok := g.structs[name]; ok {
 		if have != layout {
@@ -275,7 +275,7 @@ func (g *generator) structure(m *message, name string, fields []field, top bool)
 		if f.About != "" && len(f.Fields) == 0 {
 			comment(&g.b, "", goName(f.Name)+": "+f.About)
 		}
-		g.p("%s %s", goName(f.Name), goType(name, f))
+		g.p("%s %s", goName(f.Name), goType(f))
 	}
 	if m.keepsTags() {
 		g.p("// UnknownTags are tagged fields of a newer build, kept as they came.")
@@ -299,7 +299,7 @@ func (g *generator) structure(m *message, name string, fields []field, top bool)
 	g.p("func (m %s) write(w *wire.Writer, version int16) {", receiver(m, name))
 	for i := range fields {
 		if f := &fields[i]; !f.tagged() {
-			g.inVersions(m, f, func() { g.writeField(m, name, f, "w", "m."+goName(f.Name)) })
+			g.inVersions(m, f, func() { g.writeField(m, f, "w", "m."+goName(f.Name)) })
 		}
 	}
 	if m.flexible() {
@@ -323,7 +323,7 @@ func (g *generator) structure(m *message, name string, fields []field, top bool)
 			}
 			g.p("if %s {", cond)
 			g.p("tags = append(tags, w.Field(%d, func(w *wire.Writer) {", *f.Tag)
-			g.writeField(m, name, f, "w", "m."+goName(f.Name))
+			g.writeField(m, f, "w", "m."+goName(f.Name))
 			g.p("}))")
 			g.p("}")
 		}
@@ -339,11 +339,11 @@ func (g *generator) structure(m *message, name string, fields []field, top bool)
 	g.p("func (m *%s) read(r *wire.Reader, version int16) {", name)
 	for i := range fields {
 		if f := &fields[i]; !f.tagged() {
-			g.inVersions(m, f, func() { g.readField(m, name, f, "r", "m."+goName(f.Name)) })
+			g.inVersions(m, f, func() { g.readField(m, f, "r", "m."+goName(f.Name)) })
 		}
 	}
 	if m.flexible() {
-		g.readTags(m, name, fields)
+		g.readTags(m, fields)
 	}
 	g.p("}")
 
@@ -371,7 +371,7 @@ func (g *generator) structure(m *message, name string, fields []field, top bool)
 	}
 }
 
-func (g *generator) readTags(m *message, name string, fields []field) {
+func (g *generator) readTags(m *message, fields []field) {
 	// The metadata log is not ours: nothing of it is ever written again, so its unknown
 	// tags are skipped. Ours are kept.
 	assign := ""
@@ -394,7 +394,7 @@ func (g *generator) readTags(m *message, name string, fields []field) {
 			cond += " && " + vc
 		}
 		g.p("case %s:", cond)
-		g.readField(m, name, f, "r", "m."+goName(f.Name))
+		g.readField(m, f, "r", "m."+goName(f.Name))
 	}
 	g.p("default:")
 	g.p("return false")
@@ -454,12 +454,12 @@ func versionCond(m *message, f *field) string {
 	return strings.Join(c, " && ")
 }
 
-func goType(parent string, f *field) string {
+func goType(f *field) string {
 	if f.array() {
 		if p, ok := primitives[f.elem()]; ok {
 			return "[]" + p.goType
 		}
-		return "[]" + nestedName(parent, f)
+		return "[]" + nestedName(f)
 	}
 	if f.nullable() {
 		return "*" + primitives[f.Type].goType
@@ -507,7 +507,7 @@ func differs(f *field, v string) string {
 	return v + " != " + d
 }
 
-func (g *generator) writeField(m *message, parent string, f *field, w, v string) {
+func (g *generator) writeField(m *message, f *field, w, v string) {
 	c := strconv.FormatBool(m.flexible())
 	if !f.array() {
 		p := primitives[f.Type]
@@ -543,7 +543,7 @@ func (g *generator) writeField(m *message, parent string, f *field, w, v string)
 	g.p("}")
 }
 
-func (g *generator) readField(m *message, parent string, f *field, r, v string) {
+func (g *generator) readField(m *message, f *field, r, v string) {
 	c := strconv.FormatBool(m.flexible())
 	if !f.array() {
 		p := primitives[f.Type]
@@ -564,7 +564,7 @@ func (g *generator) readField(m *message, parent string, f *field, r, v string) 
 	} else if p.str && !m.flexible() {
 		size = 2
 	}
-	elem := strings.TrimPrefix(goType(parent, f), "[]")
+	elem := strings.TrimPrefix(goType(f), "[]")
 	// A length above zero is one that the bytes at hand can hold.
 	if f.nullable() {
 		g.p("if n := %s.NullableArrayLen(%s, %d); n >= 0 {", r, c, size)

@@ -60,7 +60,7 @@ func TestGeneratedCodeIsFresh(t *testing.T) {
 
 func TestInvalidSpecsAreRefused(t *testing.T) {
 	for name, spec := range map[string]string{
-		"misspelt property":   `{"apiKey":1,"type":"value","name":"A","validVersions":"0","flexibleVersions":"0+","feilds":[]}`,
+		"mistyped property":   `{"apiKey":1,"type":"value","name":"A","validVersions":"0","flexibleVersions":"0+","feilds":[]}`,
 		"unknown kind":        `{"type":"record","name":"A","validVersions":"0"}`,
 		"flexible in part":    `{"type":"value","name":"A","validVersions":"0-2","flexibleVersions":"1+"}`,
 		"flexible key":        `{"type":"key","name":"A","validVersions":"0","flexibleVersions":"0+"}`,

@@ -142,7 +142,7 @@ func readSpecs(dir string) ([]*message, error) {
 		}
 		m := new(message)
 		d := json.NewDecoder(bytes.NewReader(b))
-		d.DisallowUnknownFields() // a misspelt property would change the layout silently
+		d.DisallowUnknownFields() // a mistyped property would change the layout silently
 		if err := d.Decode(m); err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 		}

@@ -170,15 +170,6 @@ func (r *Reader) NullableString(compact bool) *string {
 	return &s
 }
 
-// Bytes reads bytes that must not be null.
-func (r *Reader) Bytes(compact bool) []byte {
-	p := r.take(r.notNull(r.length(compact, false)))
-	if len(p) == 0 {
-		return nil
-	}
-	return append([]byte(nil), p...)
-}
-
 // ArrayLen reads the length of an array that must not be null. minSize is the least
 // number of bytes that one element takes, which bounds what is allocated for it.
 func (r *Reader) ArrayLen(compact bool, minSize int) int {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -83,25 +84,23 @@ func (w *Writer) NullableString(s *string, compact bool) {
 	w.String(*s, compact)
 }
 
-// RawBytes writes bytes with their length.
-func (w *Writer) RawBytes(p []byte, compact bool) {
-	w.length(len(p), compact, false)
-	w.b = append(w.b, p...)
-}
-
 // ArrayLen writes the length of an array, -1 for null.
 func (w *Writer) ArrayLen(n int, compact bool) { w.length(n, compact, false) }
 
 // Tags writes a tag section: the fields of the layout and the tags that were kept. A
 // kept tag gives way to a field of the same number, which is the newer knowledge.
 func (w *Writer) Tags(fields, kept []Tag) {
+	if len(fields) == 0 && len(kept) == 0 {
+		w.Uvarint(0)
+		return
+	}
 	all := slices.Clone(fields)
 	for _, t := range kept {
 		if !slices.ContainsFunc(all, func(f Tag) bool { return f.Tag == t.Tag }) {
 			all = append(all, t)
 		}
 	}
-	slices.SortFunc(all, func(a, b Tag) int { return int(int64(a.Tag) - int64(b.Tag)) })
+	slices.SortFunc(all, func(a, b Tag) int { return cmp.Compare(a.Tag, b.Tag) })
 	w.Uvarint(uint32(len(all)))
 	for _, t := range all {
 		w.Uvarint(t.Tag)
