@@ -121,3 +121,17 @@ func final(err error) error {
 func (l Leaders) Subscribe(fn func()) (cancel func()) {
 	return l.c.view.Subscribe(func(Change) { fn() })
 }
+
+// StatusOf turns what a replica.Manager knows into what describe shows. State and its
+// detail come from the state topic; the manager's detail is newer where it has one.
+func StatusOf(in []replica.PartitionStatus) []PartitionStatus {
+	out := make([]PartitionStatus, len(in))
+	for i, s := range in {
+		out[i] = PartitionStatus{
+			TopicPartition: s.TP, Topic: s.Topic, State: Unknown, Detail: s.Detail,
+			SourceOffset: s.SourceOffset, DestinationOffset: s.DestinationOffset, SourceLogStart: s.SourceLogStart,
+			LagMs: s.LagMs, LeaderEpoch: s.LeaderEpoch, ErrorMessage: s.ErrorMessage,
+		}
+	}
+	return out
+}

@@ -249,7 +249,7 @@ func TestRealBroker(t *testing.T) {
 		if err := f.reassign(t, "mirror", nil); err != nil {
 			t.Fatal(err)
 		}
-		f.await(t, "the cancelled assignment", func() bool { return !slices.Contains(f.partition("mirror", 0).Replicas, virtualID) })
+		f.await(t, "the canceled assignment", func() bool { return !slices.Contains(f.partition("mirror", 0).Replicas, virtualID) })
 	})
 
 	t.Run("gives up leadership", func(t *testing.T) {

@@ -705,7 +705,10 @@ func TestStopAndLeave(t *testing.T) {
 		old := r.started(t)
 		next := r.started(t)
 		select {
-		case <-old.Failed():
+		case err := <-old.Failed():
+			if !errors.Is(err, ErrUnregistered) {
+				t.Errorf("the old one failed with %v", err)
+			}
 		case <-time.After(10 * time.Second):
 			t.Fatal("the old one goes on")
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// attemptTimeout bounds each step of an attempt (dialling, the answer), on top of the
+	// attemptTimeout bounds each step of an attempt (dialing, the answer), on top of the
 	// time that the request itself allows the controller. A paused controller (its kernel still
 	// accepts connections) must be given up well within a broker's session of 9 s.
 	attemptTimeout = 2500 * time.Millisecond
@@ -48,7 +48,7 @@ type peer struct {
 
 // New returns a client that starts from the controllers in bootstrap ("host:port"
 // each). opts are what every connection needs, such as SASL and TLS. Nothing is
-// dialled before the first request.
+// dialed before the first request.
 func New(bootstrap []string, opts []kgo.Opt, log *slog.Logger) (*Client, error) {
 	if len(bootstrap) == 0 {
 		return nil, errors.New("no controller given: controller.quorum.bootstrap.servers is empty")

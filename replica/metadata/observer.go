@@ -473,7 +473,7 @@ func (o *Observer) fetchSnapshot(ctx context.Context, end int64, epoch int32, po
 		return nil, o.newLeader(q.ErrorCode, q.CurrentLeader.LeaderID, q.CurrentLeader.LeaderEpoch)
 	}
 	if err := kerr.ErrorForCode(q.ErrorCode); err != nil {
-		// Most often: deleted in favour of a newer one, which the next fetch names.
+		// Most often: deleted in exchange for a newer one, which the next fetch names.
 		return nil, retry("snapshot %d-%d at %d: %w", end, epoch, position, err)
 	}
 	return q, nil

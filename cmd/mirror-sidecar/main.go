@@ -1,0 +1,137 @@
+// Command mirror-sidecar runs beside one broker of a Kafka cluster: it proxies the
+// broker's clients and joins the cluster as a virtual broker that leads mirror partitions.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/fx"
+	"go.uber.org/fx/fxevent"
+
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+const usage = `Usage:
+  mirror-sidecar run --config FILE [--KEY=VALUE ...]
+  mirror-sidecar version
+
+Every configuration key is also a flag, with dashes for dots. Flags win over the file.
+`
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run returns the exit status: 0 after an orderly end, 1 when the sidecar could not start
+// or failed, 2 for a wrong command line or configuration.
+func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return 2
+	}
+	switch args[0] {
+	case "version", "--version":
+		fmt.Fprintln(stdout, "mirror-sidecar", buildVersion())
+		return 0
+	case "help", "--help", "-h":
+		fmt.Fprint(stdout, usage)
+		return 0
+	case "run":
+	default:
+		fmt.Fprintf(stderr, "mirror-sidecar: unknown command %q\n%s", args[0], usage)
+		return 2
+	}
+	cfg, err := parse(args[1:], stderr)
+	if errors.Is(err, pflag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "mirror-sidecar: %v\n", err)
+		return 2
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	log.Info("mirror-sidecar", "version", buildVersion())
+	app := fx.New(
+		fx.Supply(cfg, log),
+		fx.WithLogger(func() fxevent.Logger { return fxevent.NopLogger }),
+		fx.StartTimeout(startTimeout), fx.StopTimeout(stopTimeout),
+		wiring(),
+	)
+	if err := app.Err(); err != nil {
+		log.Error("the sidecar cannot start", "error", err)
+		return 1
+	}
+	start, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err := app.Start(start); err != nil {
+		log.Error("the sidecar cannot start", "error", err)
+		return 1
+	}
+	end := <-app.Wait()
+	stop, cancelStop := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancelStop()
+	if err := app.Stop(stop); err != nil {
+		log.Warn("the sidecar did not stop in order", "error", err)
+	}
+	log.Info("the sidecar has stopped")
+	return end.ExitCode
+}
+
+const (
+	startTimeout = 90 * time.Second
+	stopTimeout  = 20 * time.Second
+)
+
+func buildVersion() string {
+	if version != "dev" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return version
+}
+
+// parse reads the properties file and lets flags win over it.
+func parse(args []string, stderr io.Writer) (*config.Sidecar, error) {
+	flags := pflag.NewFlagSet("mirror-sidecar run", pflag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.SortFlags = false
+	file := flags.String("config", "", "properties file")
+	keys := config.SidecarKeys()
+	for _, k := range keys {
+		flags.String(k.Flag(), k.Default, k.Doc)
+	}
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	props := config.Properties{}
+	if *file != "" {
+		var err error
+		if props, err = config.ReadPropertiesFile(*file); err != nil {
+			return nil, err
+		}
+	}
+	for _, k := range keys {
+		if f := flags.Lookup(k.Flag()); f.Changed {
+			props[k.Name] = f.Value.String()
+		}
+	}
+	cfg, err := config.ParseSidecar(props)
+	if err != nil {
+		return nil, fmt.Errorf("configuration:\n%w", err)
+	}
+	return cfg, nil
+}

@@ -1,0 +1,457 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/fx"
+
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
+	"github.com/cluster-mirroring/mirror-sidecar/health"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/proxy"
+	"github.com/cluster-mirroring/mirror-sidecar/readonly"
+	"github.com/cluster-mirroring/mirror-sidecar/replica"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/controller"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// bootstrapTimeout bounds finding the cluster at start: a sidecar that waits for ever
+// tells nobody what is wrong.
+const bootstrapTimeout = 30 * time.Second
+
+// wiring is the whole sidecar. Parts start in the order of their dependencies and stop in
+// the opposite order.
+func wiring() fx.Option {
+	return fx.Options(
+		fx.Provide(
+			newMetrics, newHealth, newControllers, newCluster, newClients, newBroker, newStore,
+			newCoordinator, newSources, newManager, newProxies,
+		),
+		fx.Invoke(func(*proxies, *coordinator.Reconciler, *replica.Manager) {}),
+	)
+}
+
+func newMetrics() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+func newHealth(lc fx.Lifecycle, cfg *config.Sidecar, metrics *prometheus.Registry) *health.Server {
+	s := health.New(cfg.HTTPListen, metrics)
+	lc.Append(fx.Hook{OnStart: s.Start, OnStop: s.Stop})
+	return s
+}
+
+func newControllers(lc fx.Lifecycle, cfg *config.Sidecar, log *slog.Logger) (*controller.Client, error) {
+	opts, err := config.ClientOptions(cfg.ControllerSecurity)
+	if err != nil {
+		return nil, err
+	}
+	c, err := controller.New(cfg.Controllers, opts, log)
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(fx.Hook{OnStop: func(context.Context) error { c.Close(); return nil }})
+	return c, nil
+}
+
+// cluster is what must be known before anything else can be built.
+type cluster struct {
+	id       string
+	image    *metadata.Image
+	observer *metadata.Observer
+	home     replica.Home
+	opts     []kgo.Opt // security towards brokers
+}
+
+// newCluster reads the metadata log to its end and finds the home broker in it.
+func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, ctl *controller.Client, log *slog.Logger) (*cluster, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), bootstrapTimeout)
+	defer cancel()
+	opts, err := config.ClientOptions(cfg.Security)
+	if err != nil {
+		return nil, err
+	}
+	desc, err := ctl.Describe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("controllers at %v: %w", cfg.Controllers, err)
+	}
+	c := &cluster{id: desc.ID, image: metadata.NewImage(cfg.VirtualOffset), opts: opts}
+	c.observer = metadata.NewObserver(metadata.ObserverConfig{ClusterID: desc.ID, ReplicaID: -1}, c.image, ctl, log)
+
+	// The observer runs until everything else has stopped; whatever it cannot follow ends
+	// the process, for an image that stands still is worse than none.
+	run, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.observer.Run(run) }()
+	lc.Append(fx.Hook{
+		OnStart: func(context.Context) error {
+			go func() {
+				if err := <-done; err != nil && run.Err() == nil {
+					log.Error("the metadata log cannot be followed", "error", err)
+					_ = sh.Shutdown(fx.ExitCode(1))
+				}
+				close(done)
+			}()
+			return nil
+		},
+		OnStop: func(context.Context) error {
+			stop()
+			<-done
+			return nil
+		},
+	})
+	select {
+	case <-c.observer.CaughtUp():
+	case err := <-done:
+		stop()
+		return nil, fmt.Errorf("metadata log: %w", err)
+	case <-ctx.Done():
+		stop()
+		return nil, fmt.Errorf("metadata log of %v: not read to its end within %v", cfg.Controllers, bootstrapTimeout)
+	}
+	cl, err := kgo.NewClient(append(slices.Clone(opts), kgo.SeedBrokers(cfg.HomeBroker...), kgo.RequestRetries(3), kgo.DisableClientMetrics())...)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	defer cl.Close()
+	if c.home, err = findHome(ctx, cl, c.image, cfg.VirtualOffset, desc.ID); err != nil {
+		stop()
+		return nil, err
+	}
+	log.Info("found the home broker", "cluster", c.id, "broker", c.home.ID, "listener", c.home.Listener)
+	return c, nil
+}
+
+// findHome waits for the home broker, which may be starting as well.
+func findHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, v ids.Virtual, clusterID string) (replica.Home, error) {
+	for {
+		home, err := replica.FindHome(ctx, cl, image, v)
+		if err == nil {
+			return home, nil
+		}
+		// A broker of another cluster is a mistake that no waiting mends.
+		if m, merr := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl); merr == nil && m.ClusterID != nil && *m.ClusterID != clusterID {
+			return replica.Home{}, fmt.Errorf("home.broker.bootstrap is of cluster %s, controller.quorum.bootstrap.servers of cluster %s", *m.ClusterID, clusterID)
+		}
+		select {
+		case <-ctx.Done():
+			return replica.Home{}, err
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// clients reach the brokers of this cluster at the listener that they use among
+// themselves, around every proxy.
+type clients struct {
+	seeds        []kgo.Opt
+	calls, polls *replica.Brokers
+	peers        *coordinator.KafkaPeers
+}
+
+func newClients(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster) *clients {
+	var addrs []string
+	for _, b := range c.image.Brokers() {
+		if !cfg.VirtualOffset.Is(b.ID) {
+			if ep, ok := endpoint(b, c.home.Listener); ok {
+				addrs = append(addrs, address(ep))
+			}
+		}
+	}
+	out := &clients{
+		seeds: append(slices.Clone(c.opts), kgo.SeedBrokers(addrs...)),
+		calls: replica.NewBrokers(c.image, c.home.Listener, c.opts),
+		polls: replica.NewBrokers(c.image, c.home.Listener, c.opts),
+		peers: coordinator.NewKafkaPeers(cfg.VirtualOffset.Of(c.home.ID), c.image, c.home.Listener, c.opts),
+	}
+	lc.Append(fx.Hook{OnStop: func(context.Context) error {
+		out.calls.Close()
+		out.polls.Close()
+		out.peers.Close()
+		return nil
+	}})
+	return out
+}
+
+func endpoint(b metadata.Broker, listener string) (metadata.Endpoint, bool) {
+	for _, e := range b.Endpoints {
+		if e.Name == listener {
+			return e, true
+		}
+	}
+	if len(b.Endpoints) == 0 {
+		return metadata.Endpoint{}, false
+	}
+	return b.Endpoints[0], true
+}
+
+func address(e metadata.Endpoint) string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
+
+func newBroker(cfg *config.Sidecar, c *cluster, ctl *controller.Client, log *slog.Logger) (*replica.Broker, error) {
+	home, ok := c.image.Broker(c.home.ID)
+	if !ok {
+		return nil, fmt.Errorf("home broker %d is not registered", c.home.ID)
+	}
+	at := cfg.VirtualListeners
+	if len(cfg.VirtualAdvertisedListeners) > 0 {
+		at = cfg.VirtualAdvertisedListeners
+	}
+	endpoints := replica.EndpointsLike(home, at[0].Host, at[0].Port)
+	for i := range endpoints {
+		for _, l := range at {
+			if l.Name == endpoints[i].Name {
+				endpoints[i].Host, endpoints[i].Port = l.Host, l.Port
+			}
+		}
+	}
+	return replica.NewBroker(replica.BrokerConfig{
+		HomeID: c.home.ID, Virtual: cfg.VirtualOffset, ClusterID: c.id, Endpoints: endpoints, Lag: c.observer.Lag,
+	}, c.image, ctl, log)
+}
+
+func newStore(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, ctl *controller.Client, log *slog.Logger) (*coordinator.Store, error) {
+	s, err := coordinator.NewStore(coordinator.StoreConfig{
+		Partitions: cfg.StatePartitions, ReplicationFactor: cfg.StateReplicationFactor,
+		Virtual: cfg.VirtualOffset, Self: cfg.VirtualOffset.Of(c.home.ID), Opts: cl.seeds,
+	}, c.image, ctl, log)
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(fx.Hook{
+		OnStart: func(ctx context.Context) error { return s.Start(ctx, c.observer.CaughtUp()) },
+		OnStop:  s.Stop,
+	})
+	return s, nil
+}
+
+// led lets the coordinator ask the manager, which is built after it.
+type led struct{ manager *replica.Manager }
+
+func (l *led) Status() []coordinator.PartitionStatus {
+	if l.manager == nil {
+		return nil
+	}
+	return coordinator.StatusOf(l.manager.Status())
+}
+
+func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, store *coordinator.Store,
+	b *replica.Broker, ctl *controller.Client, log *slog.Logger,
+) (*coordinator.Coordinator, *coordinator.Reconciler, *led, error) {
+	dest, err := coordinator.NewDestination(c.home.ID, cfg.VirtualOffset, c.image, ctl, cl.seeds, log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	l := &led{}
+	co, err := coordinator.New(coordinator.Config{
+		Self: b.ID(), Virtual: cfg.VirtualOffset, VirtualReplicas: cfg.VirtualReplicas,
+		StopReplicaWait: cfg.StopReplicaWait, RefreshInterval: cfg.RefreshInterval, ClusterID: c.id,
+	}, coordinator.Deps{
+		Image: c.image, Store: store, Destination: dest, Source: coordinator.KafkaSource(cfg.Providers, c.home.ID),
+		Peers: cl.peers, Broker: b, Partitions: l,
+	}, log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	r := coordinator.NewReconciler(co, log)
+	lc.Append(fx.Hook{OnStart: co.Start, OnStop: func(ctx context.Context) error {
+		err := co.Stop(ctx)
+		dest.Close()
+		return err
+	}})
+	lc.Append(fx.Hook{OnStart: r.Start, OnStop: r.Stop})
+	return co, r, l, nil
+}
+
+func newSources(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, store *coordinator.Store, log *slog.Logger) *coordinator.Sources {
+	s := coordinator.NewSources(coordinator.SourcesConfig{
+		HomeID: c.home.ID, ClusterID: c.id, Fetchers: cfg.ReplicaFetchers, Providers: cfg.Providers,
+	}, store.View(), log)
+	lc.Append(fx.Hook{OnStop: s.Stop})
+	return s
+}
+
+func newManager(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, b *replica.Broker, ctl *controller.Client,
+	co *coordinator.Coordinator, l *led, sources *coordinator.Sources, log *slog.Logger,
+) (*replica.Manager, error) {
+	m, err := replica.NewManager(replica.ManagerConfig{
+		ID: b.ID(), Virtual: cfg.VirtualOffset, BufferBytes: cfg.BufferMemory,
+		RetryInitialBackoff: cfg.RetryInitialBackoff, RetryMaxBackoff: cfg.RetryMaxBackoff, RetryMaxAttempts: cfg.RetryMaxAttempts,
+	}, c.image, b, ctl, coordinator.NewLeaders(co), sources, cl.calls, cl.polls, log)
+	if err != nil {
+		return nil, err
+	}
+	l.manager = m
+	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
+	return m, nil
+}
+
+// proxies are the listeners: one for each of `listeners`, one for `virtual.listeners`.
+type proxies struct{}
+
+// follower lets the proxy hand followers' requests to the manager.
+type follower struct{ *replica.Manager }
+
+func (f follower) Fetch(ctx context.Context, req *kmsg.FetchRequest) (proxy.FetchReply, error) {
+	return f.Manager.Fetch(ctx, req)
+}
+
+// mirrors tells the proxy what is recorded of mirrors.
+type mirrors struct{ co *coordinator.Coordinator }
+
+func (m mirrors) MirrorOf(topic ids.UUID) (string, bool) {
+	_, mirror, ok := m.co.MirrorTopic(topic)
+	return mirror.Name, ok
+}
+
+func (m mirrors) ReadOnly(tp ids.TopicPartition) bool {
+	_, ro := m.co.ReadOnly(tp)
+	return ro
+}
+
+func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *cluster, cl *clients, co *coordinator.Coordinator,
+	m *replica.Manager, b *replica.Broker, store *coordinator.Store, h *health.Server, log *slog.Logger,
+) (*proxies, error) {
+	hosts := map[int32]proxy.HostPort{}
+	for id, addr := range cfg.NodeHostMapping {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, fmt.Errorf("node.host.mapping: %w", err)
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("node.host.mapping: %w", err)
+		}
+		hosts[id] = proxy.HostPort{Host: host, Port: int32(n)}
+	}
+	code := readonly.PolicyViolation
+	if cfg.ReadOnlyTopicError {
+		code = readonly.ReadOnlyTopic
+	}
+	leaders := proxy.NewLeaders(c.image, cfg.VirtualOffset)
+	deps := proxy.Deps{
+		View: c.image, Mirrors: mirrors{co}, Leaders: leaders, CaughtUp: c.observer.CaughtUp(), Lineage: m,
+		Replica: follower{m}, Mirror: co, Brokers: cl.calls, Log: log,
+	}
+	add := func(pc proxy.Config, addr string) error {
+		p, err := proxy.New(pc, deps)
+		if err != nil {
+			return err
+		}
+		lc.Append(fx.Hook{
+			OnStart: func(ctx context.Context) error {
+				var listen net.ListenConfig
+				ln, err := listen.Listen(ctx, "tcp", addr)
+				if err != nil {
+					return fmt.Errorf("listener %s: %w", pc.Name, err)
+				}
+				return p.Start(ln)
+			},
+			OnStop: func(ctx context.Context) error {
+				// Clients hold their connections for ever; whoever is idle is not waited for.
+				ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+				defer cancel()
+				if err := p.Stop(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					return err
+				}
+				return nil
+			},
+		})
+		return nil
+	}
+	dialer := &net.Dialer{}
+	dial := func(addr func() string) func(context.Context) (net.Conn, error) {
+		return func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr()) }
+	}
+	for _, l := range cfg.Listeners {
+		name := l.Name
+		if name == "" {
+			name = "CLIENT"
+		}
+		err := add(proxy.Config{
+			Name: name, IDs: cfg.VirtualOffset, Home: c.home.ID, Hosts: hosts, ReadOnlyError: code,
+			Dial: dial(func() string { return cfg.HomeBroker[0] }),
+		}, net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i, l := range cfg.VirtualListeners {
+		name := "VIRTUAL"
+		if i > 0 {
+			name = fmt.Sprintf("VIRTUAL-%d", i)
+		}
+		err := add(proxy.Config{
+			Name: name, Virtual: true, IDs: cfg.VirtualOffset, Home: c.home.ID, ReadOnlyError: code,
+			// Who comes here found the virtual broker around the proxies, at the listener
+			// that brokers use among themselves.
+			Dial: dial(func() string {
+				if home, ok := c.image.Broker(c.home.ID); ok {
+					if ep, ok := endpoint(home, c.home.Listener); ok {
+						return address(ep)
+					}
+				}
+				return cfg.HomeBroker[0]
+			}),
+		}, net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
+		if err != nil {
+			return nil, err
+		}
+	}
+	// Registered last and gone first: whoever is told of the virtual broker finds it
+	// listening.
+	lc.Append(fx.Hook{
+		OnStart: func(ctx context.Context) error {
+			if err := b.Start(ctx); err != nil {
+				return err
+			}
+			go func() {
+				if err, ok := <-b.Failed(); ok && err != nil {
+					log.Error("the virtual broker failed; the sidecar ends, to be started anew", "error", err)
+					_ = sh.Shutdown(fx.ExitCode(1))
+				}
+			}()
+			return nil
+		},
+		OnStop: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			if err := b.Stop(ctx); err != nil {
+				log.Warn("the virtual broker was not fenced in time", "error", err)
+			}
+			leaders.Close()
+			return nil
+		},
+	})
+	h.Ready("virtual broker", func() error {
+		if !b.Live() {
+			return errors.New("not live in the cluster")
+		}
+		return nil
+	})
+	h.Ready("state", func() error {
+		select {
+		case <-store.Ready():
+			return nil
+		default:
+			return errors.New("not read to its end")
+		}
+	})
+	return &proxies{}, nil
+}
+
+const drainTimeout = 3 * time.Second

@@ -1,0 +1,95 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Check returns nil when a part can do its work for clients, else why not.
+type Check func() error
+
+// Server answers over HTTP. /livez says that the process runs and depends on nothing
+// else; /readyz says that it can serve clients.
+type Server struct {
+	addr   string
+	server *http.Server
+
+	mu     sync.Mutex // guards the following
+	names  []string
+	checks map[string]Check
+
+	done chan struct{}
+}
+
+// New returns a server for the address, which Start binds. An empty address serves nothing.
+func New(addr string, metrics prometheus.Gatherer) *Server {
+	s := &Server{addr: addr, checks: map[string]Check{}, done: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	s.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
+	return s
+}
+
+// Ready adds a check to /readyz.
+func (s *Server) Ready(name string, c Check) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.checks[name]; !known {
+		s.names = append(s.names, name)
+	}
+	s.checks[name] = c
+}
+
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, n := range s.names {
+		if err := s.checks[n](); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", n, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ready")
+}
+
+// Start binds the address and serves in the background.
+func (s *Server) Start(ctx context.Context) error {
+	if s.addr == "" {
+		close(s.done)
+		return nil
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", s.addr)
+	if err != nil {
+		return fmt.Errorf("http.listen: %w", err)
+	}
+	go func() {
+		defer close(s.done)
+		_ = s.server.Serve(ln) // ends by Stop
+	}()
+	return nil
+}
+
+// Stop ends serving.
+func (s *Server) Stop(ctx context.Context) error {
+	err := s.server.Shutdown(ctx)
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	}
+	return err
+}

@@ -1,0 +1,360 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// The following side: a virtual broker that is assigned to a mirror partition but does
+// not lead it fetches from the leader, to be in the ISR and ready to lead. It has no log
+// and takes no records.
+//
+// Behind a real leader it claims max(high watermark, start of the leader's epoch) as its
+// log end: enough to be let in, and never enough to make a record visible that only the
+// leader has (facts §4). Before it may join it reads that leader's epochs and persists
+// them, since its followers' logs may end with them (R11).
+
+// pollWait is the long poll of the following side, well below the leader's patience
+// (replica.lag.time.max.ms).
+const pollWait = 500 * time.Millisecond
+
+// pokeFollower makes the following side look again.
+func (m *Manager) pokeFollower() {
+	select {
+	case m.followed <- struct{}{}:
+	default:
+	}
+}
+
+// follow owns one goroutine for each leader that partitions are followed from.
+func (m *Manager) follow() {
+	defer m.wg.Done()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	active := map[int32]chan struct{}{} // closed when that leader's goroutine has ended
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-m.followed:
+		}
+		for leader, done := range active {
+			select {
+			case <-done:
+				delete(active, leader)
+			default:
+			}
+		}
+		for _, p := range m.all() {
+			leader, ok := m.follows(p)
+			if !ok || active[leader] != nil {
+				continue
+			}
+			done := make(chan struct{})
+			active[leader] = done
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				defer close(done)
+				m.followLeader(leader)
+			}()
+		}
+	}
+}
+
+// follows returns the broker that the partition is to be followed from.
+func (m *Manager) follows(p *partition) (leader int32, ok bool) {
+	img := m.image.Partition(p.tp)
+	if img == nil || img.Leader < 0 || img.Leader == m.cfg.ID || !slices.Contains(img.Replicas, m.cfg.ID) {
+		return 0, false
+	}
+	// In the ISR means ready to lead: only for a topic whose mirror is known and runs.
+	mt, known := m.state.MirrorTopic(p.tp.TopicID)
+	return img.Leader, known && !mt.Stopping
+}
+
+// follower is what the following side keeps of one partition behind one leader epoch.
+type follower struct {
+	epoch     int32
+	prepared  bool
+	start     int64 // of the leader's epoch, for a real leader
+	claim     int64
+	lastError string
+}
+
+// followLeader fetches from one leader until there is nothing more to follow there.
+func (m *Manager) followLeader(leader int32) {
+	known := map[ids.TopicPartition]*follower{}
+	for m.ctx.Err() == nil {
+		var mine []*partition
+		for _, p := range m.all() {
+			if l, ok := m.follows(p); ok && l == leader {
+				mine = append(mine, p)
+			}
+		}
+		if len(mine) == 0 {
+			return
+		}
+		if err := m.followOnce(leader, mine, known); err != nil {
+			if m.ctx.Err() == nil {
+				m.log.Debug("following", "leader", leader, "error", err)
+			}
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-m.ctx.Done():
+			}
+		}
+	}
+}
+
+func (m *Manager) followOnce(leader int32, mine []*partition, known map[ids.TopicPartition]*follower) error {
+	ctx, cancel := context.WithTimeout(m.ctx, pollWait+5*time.Second)
+	defer cancel()
+	req := newFetch(m.cfg.ID, m.broker.Epoch(), pollWait, 1)
+	asked := 0
+	for _, p := range mine {
+		img := m.image.Partition(p.tp)
+		if img == nil || img.Leader != leader {
+			continue
+		}
+		f := known[p.tp]
+		if f == nil || f.epoch != img.LeaderEpoch {
+			f = &follower{epoch: img.LeaderEpoch}
+			known[p.tp] = f
+		}
+		if !f.prepared {
+			if err := m.prepare(ctx, p, img, f); err != nil {
+				m.complainOnce(p, f, "getting ready to follow", err)
+				continue
+			}
+			f.prepared = true
+		}
+		addPartition(req, p.tp, p.topic, fetchArgs{replica: m.cfg.ID, leaderEpoch: img.LeaderEpoch, offset: f.claim, lastEpoch: -1, maxBytes: 1})
+		asked++
+	}
+	if asked == 0 {
+		return errors.New("no partition is ready to be followed")
+	}
+	kresp, err := m.polls.Request(ctx, leader, req)
+	if err != nil {
+		return err
+	}
+	resp := kresp.(*kmsg.FetchResponse)
+	if resp.ErrorCode != 0 {
+		return fmt.Errorf("fetch from broker %d: error %d", leader, resp.ErrorCode)
+	}
+	failed := 0
+	for _, t := range resp.Topics {
+		for _, rp := range t.Partitions {
+			tp := ids.TopicPartition{TopicID: t.TopicID, Partition: rp.Partition}
+			f := known[tp]
+			if f == nil {
+				continue
+			}
+			if rp.ErrorCode != 0 {
+				failed++
+				f.prepared = false
+				if p := m.partition(tp); p != nil {
+					m.complainOnce(p, f, "following", fmt.Errorf("broker %d answers error %d", leader, rp.ErrorCode))
+				}
+				continue
+			}
+			if !m.cfg.Virtual.Is(leader) {
+				f.claim = max(f.start, rp.HighWatermark, f.claim)
+			}
+		}
+	}
+	if failed == asked {
+		return fmt.Errorf("broker %d refused every partition", leader)
+	}
+	return nil
+}
+
+// complainOnce logs an error when it is not the one logged last.
+func (m *Manager) complainOnce(p *partition, f *follower, what string, err error) {
+	if s := err.Error(); s != f.lastError && m.ctx.Err() == nil {
+		f.lastError = s
+		p.log.Info(what, "epoch", f.epoch, "error", err)
+	}
+}
+
+// prepare does what must be done before the leader may let us into the ISR.
+func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Partition, f *follower) error {
+	mt, ok := m.state.MirrorTopic(p.tp.TopicID)
+	if !ok {
+		return errors.New("the topic is in no mirror (yet)")
+	}
+	if _, err := m.sources.Source(mt.Mirror); err != nil {
+		return fmt.Errorf("the mirror's source is not known: %w", err)
+	}
+	if m.cfg.Virtual.Is(img.Leader) {
+		f.claim = 0
+		return nil
+	}
+	rec, _, err := m.state.ReadLineage(ctx, mt.Mirror, p.tp)
+	if err != nil {
+		return err
+	}
+	chain, start, err := m.readChain(ctx, img, rec)
+	if err != nil {
+		return err
+	}
+	if old, ok := rec.Chains[img.LeaderEpoch]; !ok || !slices.Equal(old, chain) {
+		if err := m.state.WriteLineage(ctx, mt.Mirror, p.tp, img.LeaderEpoch, rec.With(img.LeaderEpoch, chain)); err != nil {
+			return fmt.Errorf("persisting the lineage of leader %d: %w", img.Leader, err)
+		}
+	}
+	hw, err := m.listOffsetAs(ctx, img.Leader, p.tp, p.topic, -1, -1)
+	if err != nil {
+		return err
+	}
+	f.start, f.claim = start, max(hw, start)
+	return nil
+}
+
+// maxEpochWalk bounds the walk down a real leader's epochs.
+const maxEpochWalk = 10_000
+
+// readChain walks a real leader's epochs down by OffsetForLeaderEpoch and gives each the
+// source epochs that are on record for it (R11). start is where the leader's own epoch
+// begins; an epoch without records is not in the chain.
+func (m *Manager) readChain(ctx context.Context, img *metadata.Partition, rec lineage.Record) (c lineage.Chain, start int64, err error) {
+	tp := ids.TopicPartition{TopicID: img.TopicID, Partition: img.Partition}
+	logStart, err := m.listOffset(ctx, img.Leader, tp, img.Topic, -2)
+	if err != nil {
+		return nil, 0, err
+	}
+	first, hasFirst, err := m.firstBatch(ctx, img, tp, logStart)
+	if err != nil {
+		return nil, 0, err
+	}
+	type known struct {
+		epoch int32
+		start int64
+	}
+	var cache []known // descending
+	epoch, logEnd, err := m.endOffsetAt(ctx, img, img.LeaderEpoch)
+	if err != nil {
+		return nil, 0, err
+	}
+	start = logEnd
+	for i, above := 0, logEnd; epoch >= 0 && i < maxEpochWalk; i++ {
+		// The answer for the epoch below says where this one begins. Below the lowest
+		// known epoch it repeats that one's start, under whatever epoch was asked for.
+		lower, begin, err := m.endOffsetAt(ctx, img, epoch-1)
+		if err != nil {
+			return nil, 0, err
+		}
+		lowest := lower == lineage.Undefined
+		switch {
+		case hasFirst && epoch < first.Epoch, !lowest && len(cache) > 0 && begin >= above:
+			epoch = lineage.Undefined // it was never known
+			continue
+		case hasFirst && epoch == first.Epoch:
+			begin, lowest = first.Start, true
+		case lowest && len(rec.Chains) > 0 && rec.Chains[epoch] == nil && len(cache) > 0:
+			// Nothing tells epoch 0 from no epoch; a mirrored log holds none of it that is
+			// not on record.
+			epoch = lineage.Undefined
+			continue
+		case lowest:
+			begin = logStart
+		}
+		cache = append(cache, known{epoch, begin})
+		if epoch == img.LeaderEpoch {
+			start = begin
+		}
+		if lowest || begin <= logStart {
+			break
+		}
+		epoch, above = lower, begin
+	}
+	slices.Reverse(cache)
+	for i, k := range cache {
+		until := logEnd
+		if i+1 < len(cache) {
+			until = cache[i+1].start
+		}
+		if k.start >= until {
+			continue
+		}
+		for _, e := range sourceEpochs(rec, k.epoch, k.start, until) {
+			c = c.Append(e)
+		}
+	}
+	return c, start, nil
+}
+
+// firstBatch returns the epoch and base offset of the first batch that the leader shows.
+func (m *Manager) firstBatch(ctx context.Context, img *metadata.Partition, tp ids.TopicPartition, logStart int64) (lineage.Entry, bool, error) {
+	got, err := m.fetchOne(ctx, m.calls, img.Leader, tp, img.Topic, fetchArgs{replica: -1, epoch: -1, leaderEpoch: -1, offset: logStart, lastEpoch: -1, maxBytes: 1})
+	if err != nil {
+		return lineage.Entry{}, false, err
+	}
+	b, _, err := batch.Next(got.RecordBatches)
+	if err != nil || len(b) == 0 {
+		return lineage.Entry{}, false, nil // nothing is visible
+	}
+	return lineage.Entry{Epoch: b.LeaderEpoch(), Start: b.BaseOffset()}, true, nil
+}
+
+// sourceEpochs returns what is on record of one destination epoch within [start, until);
+// an epoch that no virtual broker led is local data.
+func sourceEpochs(rec lineage.Record, epoch int32, start, until int64) []lineage.Entry {
+	out := []lineage.Entry{{Epoch: epoch, SourceEpoch: lineage.NoSource, Start: start}}
+	for _, e := range rec.Chains[epoch] {
+		switch {
+		case e.Epoch != epoch || e.Start >= until:
+		case e.Start <= start:
+			out[0].SourceEpoch = e.SourceEpoch
+		default:
+			if out[0].SourceEpoch == lineage.NoSource && len(out) == 1 {
+				// The cache says the first batch begins below what is on record: it is the
+				// same batch, seen from a log that was trimmed or compacted.
+				out[0].SourceEpoch = e.SourceEpoch
+				continue
+			}
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// endOffsetAt asks a real leader for the end of an epoch, as a debugging consumer.
+func (m *Manager) endOffsetAt(ctx context.Context, img *metadata.Partition, epoch int32) (int32, int64, error) {
+	if epoch < 0 {
+		return lineage.Undefined, lineage.Undefined, nil
+	}
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.ReplicaID = -2
+	t := kmsg.NewOffsetForLeaderEpochRequestTopic()
+	t.Topic = img.Topic
+	p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	p.Partition, p.CurrentLeaderEpoch, p.LeaderEpoch = img.Partition, img.LeaderEpoch, epoch
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	resp, err := m.calls.Request(ctx, img.Leader, req)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, t := range resp.(*kmsg.OffsetForLeaderEpochResponse).Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode != 0 {
+				return 0, 0, fmt.Errorf("epochs of %s-%d at broker %d: error %d", img.Topic, img.Partition, img.Leader, p.ErrorCode)
+			}
+			return p.LeaderEpoch, p.EndOffset, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("epochs of %s-%d at broker %d: not in the answer", img.Topic, img.Partition, img.Leader)
+}

@@ -1,0 +1,69 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// Home is the real broker beside the sidecar.
+type Home struct {
+	ID int32
+	// Listener is the name of the listener that brokers use among themselves.
+	Listener string
+}
+
+// FindHome finds out which registered broker answers at the client's seed address: a
+// broker describes its own configs and nobody else's. The right DESCRIBE_CONFIGS on the
+// cluster is needed.
+func FindHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, virtual ids.Virtual) (Home, error) {
+	seeds := cl.SeedBrokers()
+	if len(seeds) == 0 {
+		return Home{}, errors.New("home.broker.bootstrap names no address")
+	}
+	var last error
+	for _, b := range image.Brokers() {
+		if virtual.Is(b.ID) {
+			continue
+		}
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		res := kmsg.NewDescribeConfigsRequestResource()
+		res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeBroker, fmt.Sprint(b.ID)
+		res.ConfigNames = []string{"inter.broker.listener.name", "security.inter.broker.protocol", "node.id"}
+		req.Resources = append(req.Resources, res)
+		kresp, err := seeds[0].Request(ctx, req)
+		if err != nil {
+			return Home{}, fmt.Errorf("home broker: %w", err)
+		}
+		for _, r := range kresp.(*kmsg.DescribeConfigsResponse).Resources {
+			switch err := kerr.ErrorForCode(r.ErrorCode); {
+			case errors.Is(err, kerr.InvalidRequest): // another broker's id
+			case err != nil:
+				last = err
+			default:
+				h := Home{ID: b.ID}
+				for _, c := range r.Configs {
+					if c.Value == nil || h.Listener != "" {
+						continue
+					}
+					switch c.Name {
+					case "inter.broker.listener.name", "security.inter.broker.protocol":
+						h.Listener = *c.Value
+					}
+				}
+				return h, nil
+			}
+		}
+	}
+	if last != nil {
+		return Home{}, fmt.Errorf("home broker: describing its configs: %w", last)
+	}
+	return Home{}, errors.New("the broker at home.broker.bootstrap is none of this cluster's: is home.broker.bootstrap of the same cluster as controller.quorum.bootstrap.servers?")
+}

@@ -1,0 +1,375 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/controller"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// ManagerConfig configures a Manager.
+type ManagerConfig struct {
+	ID      int32 // of the virtual broker
+	Virtual ids.Virtual
+	// MaxLag is replica.lag.time.max.ms, Kafka's default 30 s.
+	MaxLag time.Duration
+	// BufferBytes is the budget for records that are on their way (mirror.buffer.memory.bytes).
+	BufferBytes int64
+	// Retries of a failed partition (mirror.failed.retry.*); no retries with
+	// RetryMaxAttempts 0.
+	RetryInitialBackoff, RetryMaxBackoff time.Duration
+	RetryMaxAttempts                     int
+}
+
+// VirtualBroker is this sidecar's identity in the destination cluster.
+type VirtualBroker interface {
+	// Epoch is the broker epoch of the running registration.
+	Epoch() int64
+	// GiveUpLeadership lets every partition that is led here get a new leader epoch.
+	GiveUpLeadership(ctx context.Context) error
+}
+
+// Manager leads and follows the mirror partitions that this sidecar's virtual broker is
+// assigned to, and answers the real brokers' replica fetchers.
+type Manager struct {
+	cfg        ManagerConfig
+	image      *metadata.Image
+	broker     VirtualBroker
+	controller *controller.Client
+	state      State
+	sources    Sources
+	calls      *Brokers // single requests
+	polls      *Brokers // long polls of the following side
+	log        *slog.Logger
+	now        func() time.Time
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	undo   []func()
+
+	followed chan struct{} // cap 1: what is to be followed may have changed
+
+	mu         sync.RWMutex // guards the following; taken before a partition's mu, never after
+	partitions map[ids.TopicPartition]*partition
+	leading    int // partitions led, for the shares of the buffer
+}
+
+// NewManager returns a Manager; it closes neither calls nor polls.
+func NewManager(cfg ManagerConfig, image *metadata.Image, broker VirtualBroker, ctl *controller.Client,
+	state State, sources Sources, calls, polls *Brokers, log *slog.Logger,
+) (*Manager, error) {
+	if !cfg.Virtual.Is(cfg.ID) {
+		return nil, fmt.Errorf("node id %d is not a virtual broker's (offset %d)", cfg.ID, cfg.Virtual)
+	}
+	cfg.MaxLag = cmp.Or(cfg.MaxLag, 30*time.Second)
+	cfg.BufferBytes = cmp.Or(cfg.BufferBytes, 256<<20)
+	cfg.RetryInitialBackoff = cmp.Or(cfg.RetryInitialBackoff, time.Second)
+	cfg.RetryMaxBackoff = cmp.Or(cfg.RetryMaxBackoff, 5*time.Minute)
+	return &Manager{
+		cfg: cfg, image: image, broker: broker, controller: ctl, state: state, sources: sources,
+		calls: calls, polls: polls, log: log, now: time.Now,
+		followed: make(chan struct{}, 1), partitions: map[ids.TopicPartition]*partition{},
+	}, nil
+}
+
+// Start begins to act on the metadata image. It returns at once.
+func (m *Manager) Start(context.Context) error {
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.undo = append(m.undo, m.image.Subscribe(m.metadataChanged), m.state.Subscribe(m.stateChanged))
+	for _, p := range m.image.AllPartitions() {
+		m.update(p)
+	}
+	m.wg.Add(2)
+	go m.tick()
+	go m.follow()
+	return nil
+}
+
+// Stop ends everything the Manager started and waits for it.
+func (m *Manager) Stop(context.Context) error {
+	if m.cancel == nil {
+		return nil
+	}
+	for _, u := range m.undo {
+		u()
+	}
+	m.cancel()
+	m.wg.Wait()
+	m.mu.Lock()
+	all := m.partitions
+	m.partitions = map[ids.TopicPartition]*partition{}
+	m.mu.Unlock()
+	for _, p := range all {
+		p.close()
+	}
+	return nil
+}
+
+func (m *Manager) tick() {
+	defer m.wg.Done()
+	t := time.NewTicker(200 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-t.C:
+		}
+		led := 0
+		for _, p := range m.all() {
+			p.mu.Lock()
+			off := p.machine.Status().Phase == leading.Off
+			p.mu.Unlock()
+			if off {
+				continue
+			}
+			led++
+			p.step(p.machine.Tick)
+			p.wakeSource()
+		}
+		m.mu.Lock()
+		m.leading = led
+		m.mu.Unlock()
+		m.pokeFollower()
+	}
+}
+
+// share is the part of the buffer that one partition may fill, in bytes.
+func (m *Manager) share() int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return max(m.cfg.BufferBytes/int64(max(m.leading, 1)), 64<<10)
+}
+
+func (m *Manager) all() []*partition {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	out := make([]*partition, 0, len(m.partitions))
+	for _, p := range m.partitions {
+		out = append(out, p)
+	}
+	return out
+}
+
+func (m *Manager) partition(tp ids.TopicPartition) *partition {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.partitions[tp]
+}
+
+// metadataChanged runs on the observer's goroutine.
+func (m *Manager) metadataChanged(d metadata.Delta) {
+	for _, tp := range d.Partitions {
+		if p := m.image.Partition(tp); p != nil {
+			m.update(p)
+		}
+	}
+	for _, id := range d.RemovedTopics {
+		m.removeTopic(id)
+	}
+	if len(d.Brokers) > 0 || len(d.Configs) > 0 {
+		for _, p := range m.all() {
+			if img := m.image.Partition(p.tp); img != nil {
+				m.update(img)
+			}
+		}
+	}
+	m.pokeFollower()
+}
+
+func (m *Manager) removeTopic(id ids.UUID) {
+	m.mu.Lock()
+	var gone []*partition
+	for tp, p := range m.partitions {
+		if tp.TopicID == id {
+			gone = append(gone, p)
+			delete(m.partitions, tp)
+		}
+	}
+	m.mu.Unlock()
+	m.closeAll(gone)
+}
+
+// closeAll ends partitions in the background: the caller may be the observer, which must
+// not wait for anybody.
+func (m *Manager) closeAll(gone []*partition) {
+	for _, p := range gone {
+		p.step(func(now time.Time) { p.machine.Metadata(now, leading.View{Leader: lineage.Undefined}) })
+		m.wg.Add(1)
+		go func() {
+			defer m.wg.Done()
+			p.close()
+		}()
+	}
+}
+
+// update hands the metadata log's view of a partition to its machine.
+func (m *Manager) update(img *metadata.Partition) {
+	tp := ids.TopicPartition{TopicID: img.TopicID, Partition: img.Partition}
+	assigned := slices.Contains(img.Replicas, m.cfg.ID)
+	m.mu.Lock()
+	p := m.partitions[tp]
+	switch {
+	case p == nil && !assigned:
+		m.mu.Unlock()
+		return
+	case p == nil:
+		if m.ctx.Err() != nil {
+			m.mu.Unlock()
+			return
+		}
+		p = newPartition(m, tp, img.Topic)
+		m.partitions[tp] = p
+	case !assigned:
+		delete(m.partitions, tp)
+		m.mu.Unlock()
+		m.closeAll([]*partition{p})
+		return
+	}
+	m.mu.Unlock()
+	v := m.view(img)
+	p.step(func(now time.Time) { p.machine.Metadata(now, v) })
+}
+
+func (m *Manager) view(img *metadata.Partition) leading.View {
+	v := leading.View{
+		Leader: img.Leader, LeaderEpoch: img.LeaderEpoch, PartitionEpoch: img.PartitionEpoch,
+		Replicas: img.Replicas, ISR: img.ISR, ELR: img.ELR, LastRealISR: img.LastRealISR,
+		Recovering: img.RecoveryState != 0,
+		MinISR:     m.minISR(img.Topic),
+		Brokers:    make(map[int32]leading.BrokerView, len(img.Replicas)),
+	}
+	for _, id := range img.Replicas {
+		if b, ok := m.image.Broker(id); ok {
+			v.Brokers[id] = leading.BrokerView{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.ShuttingDown}
+		}
+	}
+	return v
+}
+
+// minISR is the topic's min.insync.replicas as the metadata log knows it. The write lock
+// sets it on every mirror topic, so a default in a broker's file does not matter here.
+func (m *Manager) minISR(topic string) int {
+	for _, configs := range []map[string]string{m.image.TopicConfig(topic), m.image.BrokerDefaultConfig()} {
+		if n, err := strconv.Atoi(configs["min.insync.replicas"]); err == nil {
+			return n
+		}
+	}
+	return 1
+}
+
+// segmentBytes is the topic's segment.bytes: a follower refuses an answer larger than a
+// segment and then never fetches again (S5).
+func (m *Manager) segmentBytes(topic string) int {
+	for key, configs := range map[string]map[string]string{
+		"segment.bytes": m.image.TopicConfig(topic), "log.segment.bytes": m.image.BrokerDefaultConfig(),
+	} {
+		if n, err := strconv.Atoi(configs[key]); err == nil {
+			return n
+		}
+	}
+	return 1 << 30
+}
+
+// stateChanged lets partitions whose topic is being stopped quiesce.
+func (m *Manager) stateChanged() {
+	for _, p := range m.all() {
+		if mt, ok := m.state.MirrorTopic(p.tp.TopicID); ok && mt.Stopping {
+			p.step(func(now time.Time) {
+				p.mirror = mt
+				p.machine.Quiesce(now)
+			})
+		}
+	}
+	m.pokeFollower()
+}
+
+// PartitionStatus is what a leader knows of its partition, for describe.
+type PartitionStatus struct {
+	TP          ids.TopicPartition
+	Topic       string
+	Mirror      string
+	LeaderEpoch int32
+	Leading     bool // the takeover is done
+	Detail      string
+	// SourceOffset is the source's high watermark, DestinationOffset the mirror's log
+	// end, -1 if not known.
+	SourceOffset, DestinationOffset int64
+	SourceLogStart                  int64
+	HighWatermark                   int64
+	LagMs                           int64 // 0 when the mirror has all that the source shows, -1 if not known
+	ErrorMessage                    string
+}
+
+// Status returns the partitions led here, by topic and partition.
+func (m *Manager) Status() []PartitionStatus {
+	var out []PartitionStatus
+	for _, p := range m.all() {
+		p.mu.Lock()
+		st := p.machine.Status()
+		s := PartitionStatus{
+			TP: p.tp, Topic: p.topic, Mirror: p.mirror.Mirror, LeaderEpoch: st.Epoch, Leading: st.Phase == leading.Leading,
+			SourceOffset: p.sourceHW, DestinationOffset: -1, SourceLogStart: p.sourceStart, HighWatermark: st.HighWatermark,
+			LagMs: -1, ErrorMessage: p.failMessage,
+		}
+		if s.Leading {
+			s.DestinationOffset = p.machine.LogEnd()
+			if p.sourceHW >= 0 && s.DestinationOffset >= p.sourceHW {
+				s.LagMs = 0
+			} else if !p.caughtUp.IsZero() {
+				s.LagMs = p.m.now().Sub(p.caughtUp).Milliseconds()
+			}
+		}
+		switch {
+		case st.Waiting:
+			s.Detail = "WAITING_FOR_REPLICAS"
+		case st.Phase == leading.Probing:
+			s.Detail = DetailSourceUnavailable
+		case st.Quiesced:
+			s.Detail = DetailQuiesced
+		}
+		p.mu.Unlock()
+		if st.Phase != leading.Off {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b PartitionStatus) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.TP.Partition, b.TP.Partition))
+	})
+	return out
+}
+
+// EndOffset answers a client's OffsetForLeaderEpoch from the lineage. ready is false when
+// the leader has not finished its takeover. Where another sidecar leads, the newest epoch
+// is open: its end is math.MaxInt64, which no position is above.
+func (m *Manager) EndOffset(tp ids.TopicPartition, epoch int32) (e int32, end int64, ready bool) {
+	if p := m.partition(tp); p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.machine.Status().Phase != leading.Off {
+			return p.machine.EndOffsetFor(epoch)
+		}
+	}
+	mt, ok := m.state.MirrorTopic(tp.TopicID)
+	if !ok {
+		return lineage.Undefined, lineage.Undefined, false
+	}
+	img := m.image.Partition(tp)
+	_, chain := m.state.Lineage(mt.Mirror, tp).Newest()
+	if img == nil || len(chain) == 0 {
+		return lineage.Undefined, lineage.Undefined, img != nil
+	}
+	e, end = chain.EndOffsetFor(epoch, 1<<63-1)
+	return e, end, true
+}

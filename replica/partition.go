@@ -1,0 +1,648 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
+)
+
+// partition drives the leading machine of one partition: it carries out the machine's
+// actions, keeps the bytes, and wakes followers' long polls.
+//
+// Lock order: mu is a leaf. Nothing that may block is called under it; what an action
+// has to ask of others runs in its own goroutine, owned by wg and ended by ctx.
+type partition struct {
+	m     *Manager
+	tp    ids.TopicPartition
+	topic string
+	log   *slog.Logger
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex // guards the following
+	closed  bool
+	machine *leading.Machine
+	buf     buffer
+	waiters map[chan struct{}]struct{}
+	mirror  MirrorTopic
+
+	// The takeover under way: its context ends when another epoch begins.
+	epochCtx    context.Context
+	endEpoch    context.CancelFunc
+	resigns     []time.Time // of late, over all epochs
+	failures    int
+	failMessage string
+
+	nextReport *queuedReport
+	reporting  bool
+
+	// Reader: what is wanted, and what the reader goroutine has made of it.
+	want    *leading.StartReading
+	wantGen int
+	changed chan struct{} // cap 1: want changed
+
+	// From the source, for describe.
+	sourceHW, sourceStart int64
+	caughtUp              time.Time // when the mirror last had all that was visible at the source
+}
+
+func newPartition(m *Manager, tp ids.TopicPartition, topic string) *partition {
+	p := &partition{
+		m: m, tp: tp, topic: topic,
+		log: m.log.With("topic", topic, "partition", tp.Partition),
+		machine: leading.New(leading.Config{
+			Self: m.cfg.ID, Virtual: m.cfg.Virtual, MaxLag: m.cfg.MaxLag,
+		}),
+		waiters:  map[chan struct{}]struct{}{},
+		changed:  make(chan struct{}, 1),
+		sourceHW: -1, sourceStart: -1,
+	}
+	p.ctx, p.cancel = context.WithCancel(m.ctx)
+	p.epochCtx, p.endEpoch = context.WithCancel(p.ctx)
+	p.wg.Add(1)
+	go p.read()
+	return p
+}
+
+// close ends the partition: it is no longer ours.
+func (p *partition) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.endEpoch()
+	p.mu.Unlock()
+	p.cancel()
+	p.wg.Wait()
+}
+
+// step runs f under the lock and carries out what the machine asks for.
+func (p *partition) step(f func(now time.Time)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	f(p.m.now())
+	p.actLocked()
+}
+
+func (p *partition) actLocked() {
+	for _, a := range p.machine.Take() {
+		switch a := a.(type) {
+		case leading.Wake:
+			p.wakeLocked()
+		case leading.Drop:
+			p.buf.reset()
+			p.endEpoch()
+			p.wakeLocked()
+		case leading.ReadState:
+			p.endEpoch()
+			p.epochCtx, p.endEpoch = context.WithCancel(p.ctx)
+			p.buf.reset()
+			p.failures, p.failMessage = 0, ""
+			p.log.Info("took leadership", "epoch", a.Epoch)
+			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
+		case leading.AskHighWatermarks:
+			p.goLocked(func(ctx context.Context) { p.askHighWatermarks(ctx, a) })
+		case leading.ProbeSource:
+			p.goLocked(func(ctx context.Context) { p.probe(ctx, a) })
+		case leading.StartReading:
+			p.setReaderLocked(&a)
+		case leading.StopReading:
+			p.setReaderLocked(nil)
+		case leading.Persist:
+			p.goLocked(func(ctx context.Context) { p.persist(ctx, a) })
+		case leading.AlterPartition:
+			p.goLocked(func(ctx context.Context) { p.alter(ctx, a) })
+		case leading.Resign:
+			p.resignLocked(a)
+		case leading.Truncated:
+			p.log.Warn("the mirror moves", "epoch", a.Epoch, "from", a.From, "to", a.To, "reason", a.Reason)
+		case leading.Ready:
+			p.log.Info("leading", "epoch", a.Epoch, "start", a.S, "highWatermark", a.HW)
+			p.reportLocked(a.Epoch, Report{Kind: Aligned})
+			p.wakeLocked()
+		case leading.RefusedLoss:
+			p.log.Warn("takeover refused", "epoch", a.Epoch, "records", a.Records, "reason", a.Reason)
+			if a.Records > 0 {
+				p.reportLocked(a.Epoch, Report{Kind: Failing, Detail: DetailConsentNeeded, Message: fmt.Sprintf(
+					"%d records here are not at the source; start with --allow-truncate to drop them (%s)", a.Records, a.Reason)})
+			}
+		case leading.Quiesced:
+			detail := DetailQuiesced
+			if !a.Complete {
+				detail = DetailSourceUnavailable
+			}
+			p.log.Info("quiesced", "epoch", a.Epoch, "complete", a.Complete, "end", a.End, "target", a.Order)
+			p.reportLocked(a.Epoch, Report{
+				Kind: Quiet, Detail: detail, Order: a.Order,
+				LastMirrorEpoch: a.LastSourceEpoch, LastMirrorOffset: a.End,
+			})
+		}
+	}
+}
+
+// Details that the coordinator acts on.
+const (
+	DetailQuiesced          = "QUIESCED"
+	DetailSourceUnavailable = "SOURCE_UNAVAILABLE"
+	DetailConsentNeeded     = "CONSENT_NEEDED"
+)
+
+// goLocked runs f with the context of the epoch under way. mu is held.
+func (p *partition) goLocked(f func(ctx context.Context)) {
+	if p.closed {
+		return
+	}
+	ctx := p.epochCtx
+	p.wg.Add(1)
+	go func() {
+		defer p.wg.Done()
+		f(ctx)
+	}()
+}
+
+func (p *partition) wakeLocked() {
+	for w := range p.waiters {
+		select {
+		case w <- struct{}{}:
+		default: // it is awake already
+		}
+	}
+}
+
+// retry runs f until it succeeds, its error is final, or ctx ends; each failure is logged.
+func (p *partition) retry(ctx context.Context, what string, f func(ctx context.Context) error) error {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, 2*time.Second
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := f(ctx)
+		if err != nil && (errors.Is(err, ErrFenced) || ctx.Err() != nil) {
+			return struct{}{}, backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(b), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, d time.Duration) {
+		p.log.Warn(what+" failed, will try again", "error", err, "in", d)
+	}))
+	return err
+}
+
+func (p *partition) readState(ctx context.Context, a leading.ReadState) {
+	var mt MirrorTopic
+	var rec lineage.Record
+	var consent leading.Consent
+	err := p.retry(ctx, "reading the partition's state", func(ctx context.Context) error {
+		var ok bool
+		if mt, ok = p.m.state.MirrorTopic(p.tp.TopicID); !ok {
+			return errors.New("the topic is in no mirror (yet)")
+		}
+		var err error
+		rec, consent, err = p.m.state.ReadLineage(ctx, mt.Mirror, p.tp)
+		return err
+	})
+	if err != nil {
+		return
+	}
+	p.step(func(now time.Time) {
+		p.mirror = mt
+		p.machine.StateRead(now, a.Epoch, rec, consent)
+		if mt.Stopping {
+			p.machine.Quiesce(now)
+		}
+	})
+}
+
+// askHighWatermarks asks by a consumer Fetch: a follower answers it since Kafka 2.4
+// (KIP-392), and says its own high watermark.
+func (p *partition) askHighWatermarks(ctx context.Context, a leading.AskHighWatermarks) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	var mu sync.Mutex
+	known := map[int32]int64{}
+	var wg sync.WaitGroup
+	for id, offset := range a.Replicas {
+		wg.Go(func() {
+			hw, err := p.m.highWatermark(ctx, id, p.tp, p.topic, offset)
+			if err != nil {
+				p.log.Warn("asking a replica for its high watermark", "broker", id, "error", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			known[id] = hw
+		})
+	}
+	wg.Wait()
+	p.step(func(now time.Time) { p.machine.HighWatermarks(now, a.Epoch, known) })
+}
+
+func (p *partition) probe(ctx context.Context, a leading.ProbeSource) {
+	p.mu.Lock()
+	mt := p.mirror
+	p.mu.Unlock()
+	var res fetcher.ProbeResult
+	told := false
+	err := p.retry(ctx, "asking the source at "+fmt.Sprint(a.Offset), func(ctx context.Context) error {
+		src, err := p.m.sources.Source(mt.Mirror)
+		if err == nil {
+			res, err = src.Probe(ctx, p.topic, p.tp.Partition, a.Offset, a.LastFetchedEpoch)
+		}
+		if err != nil && !told && ctx.Err() == nil {
+			told = true
+			p.report(a.Epoch, Report{Kind: Note, Detail: DetailSourceUnavailable, Message: err.Error()})
+		}
+		return err
+	})
+	if err != nil {
+		return
+	}
+	p.step(func(now time.Time) {
+		p.sourceHW, p.sourceStart = res.HighWatermark, res.LogStart
+		ans := leading.ProbeAnswer{SourceStart: res.LogStart, SourceEnd: res.LogEnd, OutOfRange: res.ErrorCode == leading.CodeOffsetOutOfRange}
+		if d := res.Diverging; d != nil {
+			ans.Diverging = true
+			ans.DivergesAt = lineage.Entry{SourceEpoch: d.Epoch, Start: d.EndOffset}
+		}
+		if err := p.machine.Probed(now, a.Epoch, ans); err != nil {
+			p.failLocked(a.Epoch, err)
+		}
+	})
+}
+
+func (p *partition) persist(ctx context.Context, a leading.Persist) {
+	p.mu.Lock()
+	mirror := p.mirror.Mirror
+	p.mu.Unlock()
+	err := p.retry(ctx, "persisting the lineage", func(ctx context.Context) error {
+		return p.m.state.WriteLineage(ctx, mirror, p.tp, a.Epoch, a.Record)
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			p.log.Warn("lineage refused, somebody newer leads", "epoch", a.Epoch, "error", err)
+		}
+		return
+	}
+	p.step(func(now time.Time) { p.machine.Persisted(now, a.Epoch, a.Seq) })
+}
+
+func (p *partition) alter(ctx context.Context, a leading.AlterPartition) {
+	code, err := p.m.alterPartition(ctx, p.tp, a)
+	if err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		p.log.Warn("AlterPartition", "epoch", a.LeaderEpoch, "partitionEpoch", a.PartitionEpoch, "error", err)
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	} else {
+		p.log.Info("AlterPartition", "epoch", a.LeaderEpoch, "partitionEpoch", a.PartitionEpoch, "isr", a.ISR, "code", code)
+	}
+	p.step(func(now time.Time) {
+		p.machine.Altered(now, a.LeaderEpoch, a.PartitionEpoch, code, err != nil)
+	})
+}
+
+// maxResigns bounds how often one partition may make the whole virtual broker give up its
+// leaderships within resignWindow: a partition that cannot be cured by a new epoch must
+// not disturb the others for ever.
+const (
+	maxResigns   = 3
+	resignWindow = 5 * time.Minute
+)
+
+func (p *partition) resignLocked(a leading.Resign) {
+	now := p.m.now()
+	recent := p.resigns[:0]
+	for _, t := range p.resigns {
+		if now.Sub(t) < resignWindow {
+			recent = append(recent, t)
+		}
+	}
+	p.resigns = append(recent, now)
+	p.log.Warn("giving up leadership", "epoch", a.Epoch, "reason", a.Reason, "lately", len(p.resigns))
+	wait := time.Duration(0)
+	if len(p.resigns) > maxResigns {
+		wait = resignWindow / maxResigns
+		p.reportLocked(a.Epoch, Report{Kind: Failing, Message: fmt.Sprintf("leadership was given up %d times within %v: %s", len(p.resigns), resignWindow, a.Reason)})
+	}
+	p.goLocked(func(ctx context.Context) {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		if err := p.m.broker.GiveUpLeadership(ctx); err != nil && ctx.Err() == nil {
+			p.log.Warn("giving up leadership", "error", err)
+		}
+	})
+}
+
+// failLocked marks the partition failed and schedules the next try.
+func (p *partition) failLocked(epoch int32, err error) {
+	p.failures++
+	p.failMessage = err.Error()
+	p.log.Error("mirror partition failed", "epoch", epoch, "attempt", p.failures, "error", err)
+	p.machine.Fail(p.m.now(), epoch)
+	p.reportLocked(epoch, Report{Kind: Failing, Message: err.Error(), Retry: int16(min(p.failures, 1<<15-1))})
+	if p.m.cfg.RetryMaxAttempts > 0 && p.failures > p.m.cfg.RetryMaxAttempts || p.m.cfg.RetryMaxAttempts == 0 {
+		return
+	}
+	wait := min(p.m.cfg.RetryInitialBackoff<<min(p.failures-1, 20), p.m.cfg.RetryMaxBackoff)
+	wait = time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64()))
+	p.goLocked(func(ctx context.Context) {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		p.step(func(now time.Time) { p.machine.Retry(now, epoch) })
+	})
+}
+
+func (p *partition) report(epoch int32, r Report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reportLocked(epoch, r)
+}
+
+// queuedReport is what the coordinator is to be told next.
+type queuedReport struct {
+	epoch  int32
+	report Report
+}
+
+// reportLocked tells the coordinator, in the background and until it has heard. Only the
+// newest report counts: an older one that could not be delivered yet is dropped.
+func (p *partition) reportLocked(epoch int32, r Report) {
+	p.nextReport = &queuedReport{epoch, r}
+	if p.reporting || p.closed {
+		return
+	}
+	p.reporting = true
+	p.wg.Add(1)
+	go func() {
+		defer p.wg.Done()
+		p.deliverReports()
+	}()
+}
+
+// errSuperseded ends the tries to deliver a report when there is a newer one.
+var errSuperseded = errors.New("there is a newer report")
+
+func (p *partition) deliverReports() {
+	for {
+		p.mu.Lock()
+		next, mirror := p.nextReport, p.mirror.Mirror
+		p.nextReport = nil
+		if next == nil || p.closed {
+			p.reporting = false
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		// A report that does not arrive delays people and hand-backs, not data.
+		err := p.retry(p.ctx, "reporting the partition's state", func(ctx context.Context) error {
+			p.mu.Lock()
+			superseded := p.nextReport != nil
+			p.mu.Unlock()
+			if superseded {
+				return backoff.Permanent(errSuperseded)
+			}
+			return p.m.state.Report(ctx, mirror, p.tp, next.epoch, next.report)
+		})
+		if err != nil && p.ctx.Err() == nil && !errors.Is(err, errSuperseded) {
+			p.log.Warn("report refused", "epoch", next.epoch, "error", err)
+		}
+	}
+}
+
+// setReaderLocked says what is to be read; the reader goroutine makes it so.
+func (p *partition) setReaderLocked(want *leading.StartReading) {
+	if want == nil && p.want == nil {
+		return
+	}
+	p.want = want
+	p.wantGen++
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// read adds and removes the partition at the source. It alone calls Add and Remove, so
+// they come in order; Remove waits for a sink call under way, which takes mu.
+func (p *partition) read() {
+	defer p.wg.Done()
+	var current Source
+	stop := func() {
+		if current != nil {
+			current.Remove(p.topic, p.tp.Partition)
+			current = nil
+		}
+	}
+	defer stop()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-p.changed:
+		}
+		stop()
+		p.mu.Lock()
+		want, gen, mirror := p.want, p.wantGen, p.mirror.Mirror
+		p.mu.Unlock()
+		if want == nil {
+			continue
+		}
+		src, err := p.m.sources.Source(mirror)
+		if err != nil {
+			p.step(func(time.Time) { p.failLocked(want.Epoch, fmt.Errorf("connecting to the source: %w", err)) })
+			continue
+		}
+		current = src
+		src.Add(fetcher.Partition{
+			Topic: p.topic, Partition: p.tp.Partition, Offset: want.Offset,
+			LastFetchedEpoch: want.LastFetchedEpoch, Sink: &sink{p: p, gen: gen, epoch: want.Epoch},
+		})
+	}
+}
+
+// sink takes what the fetcher reads for one StartReading.
+type sink struct {
+	p     *partition
+	gen   int
+	epoch int32
+	infos []leading.BatchInfo
+}
+
+// Room implements fetcher.Sink.
+func (s *sink) Room() int {
+	p := s.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wantGen != s.gen {
+		return 0
+	}
+	share := p.m.share()
+	if p.buf.bytes > share/2 {
+		p.evictLocked(share / 2)
+	}
+	if p.buf.bytes == 0 {
+		return int(share) // at least one batch, whatever its size
+	}
+	return int(max(0, share-p.buf.bytes))
+}
+
+// evictLocked drops what no in-sync follower needs, keeping up to keep bytes for those
+// that lag a little.
+func (p *partition) evictLocked(keep int64) {
+	if start, ok := p.buf.evict(p.machine.EvictBelow(), keep); ok {
+		p.machine.Evicted(start)
+	}
+}
+
+// Fetched implements fetcher.Sink.
+func (s *sink) Fetched(f fetcher.Fetched) {
+	s.p.step(func(now time.Time) {
+		if s.p.wantGen == s.gen {
+			s.p.ingestLocked(now, s, f)
+		}
+	})
+}
+
+func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
+	if f.Err != nil {
+		p.sourceErrorLocked(now, s.epoch, f.Err)
+		return
+	}
+	p.sourceHW, p.sourceStart = f.HighWatermark, f.LogStart
+	s.infos = s.infos[:0]
+	for _, b := range f.Batches {
+		s.infos = append(s.infos, leading.BatchInfo{Base: b.BaseOffset(), Last: b.LastOffset(), SourceEpoch: b.LeaderEpoch()})
+	}
+	stamps, err := p.machine.Ingest(now, s.epoch, s.infos, f.LogStart)
+	if err != nil {
+		p.failLocked(s.epoch, err)
+		return
+	}
+	for i, stamp := range stamps {
+		if stamp == lineage.Undefined {
+			continue
+		}
+		b := f.Batches[i]
+		b.SetLeaderEpoch(stamp)
+		p.buf.append(b)
+	}
+	if p.failures > 0 && len(stamps) > 0 {
+		p.failures, p.failMessage = 0, ""
+		p.reportLocked(s.epoch, Report{Kind: Aligned})
+	}
+	if p.machine.Status().End >= p.sourceHW {
+		p.caughtUp = now
+	}
+}
+
+func (p *partition) sourceErrorLocked(now time.Time, epoch int32, err error) {
+	var diverging *fetcher.DivergingError
+	var source *fetcher.SourceError
+	switch {
+	case errors.As(err, &diverging):
+		p.machine.SourceDiverged(now, epoch)
+	case errors.As(err, &source) && source.Code == leading.CodeOffsetOutOfRange:
+		if err := p.machine.SourceOutOfRange(now, epoch, source.LogStart, source.LogEnd); err != nil {
+			p.failLocked(epoch, err)
+		}
+	default:
+		p.failLocked(epoch, err)
+	}
+}
+
+// wakeSource tells the fetcher that there may be room again.
+func (p *partition) wakeSource() {
+	p.mu.Lock()
+	mirror, reading := p.mirror.Mirror, p.want != nil
+	if reading {
+		share := p.m.share()
+		if p.buf.bytes <= share/2 {
+			reading = false // it was never paused
+		} else {
+			p.evictLocked(share / 2)
+		}
+	}
+	p.mu.Unlock()
+	if !reading {
+		return
+	}
+	if src, err := p.m.sources.Source(mirror); err == nil {
+		src.Wake(p.topic, p.tp.Partition)
+	}
+}
+
+// highWatermark asks one real replica by a consumer Fetch at offset, or at its log start
+// for -1.
+func (m *Manager) highWatermark(ctx context.Context, id int32, tp ids.TopicPartition, topic string, offset int64) (int64, error) {
+	if offset < 0 {
+		o, err := m.listOffset(ctx, id, tp, topic, -2)
+		if err != nil {
+			return 0, err
+		}
+		offset = o
+	}
+	p, err := m.fetchOne(ctx, m.calls, id, tp, topic, fetchArgs{replica: -1, epoch: -1, leaderEpoch: -1, offset: offset, lastEpoch: -1, maxBytes: 1})
+	if err != nil {
+		return 0, err
+	}
+	return p.HighWatermark, nil
+}
+
+// alterPartition sends one AlterPartition (v3, KIP-903) to the active controller.
+func (m *Manager) alterPartition(ctx context.Context, tp ids.TopicPartition, a leading.AlterPartition) (int16, error) {
+	req := kmsg.NewPtrAlterPartitionRequest()
+	req.BrokerID, req.BrokerEpoch = m.cfg.ID, m.broker.Epoch()
+	t := kmsg.NewAlterPartitionRequestTopic()
+	t.TopicID = tp.TopicID
+	q := kmsg.NewAlterPartitionRequestTopicPartition()
+	q.Partition, q.LeaderEpoch, q.PartitionEpoch = tp.Partition, a.LeaderEpoch, a.PartitionEpoch
+	// RECOVERED: after an unclean election the leader must say so (KIP-704).
+	q.LeaderRecoveryState = 0
+	for _, member := range a.ISR {
+		e := kmsg.NewAlterPartitionRequestTopicPartitionNewEpochISR()
+		e.BrokerID, e.BrokerEpoch = member.ID, member.Epoch
+		q.NewEpochISR = append(q.NewEpochISR, e)
+		q.NewISR = append(q.NewISR, member.ID)
+	}
+	t.Partitions = append(t.Partitions, q)
+	req.Topics = append(req.Topics, t)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	kresp, err := m.controller.Request(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	resp := kresp.(*kmsg.AlterPartitionResponse)
+	if resp.ErrorCode != 0 {
+		return resp.ErrorCode, nil
+	}
+	for _, t := range resp.Topics {
+		for _, q := range t.Partitions {
+			return q.ErrorCode, nil
+		}
+	}
+	return 0, errors.New("the controller's answer has no partition")
+}

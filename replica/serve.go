@@ -1,0 +1,449 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
+)
+
+// Error codes of Kafka that only the serving side uses.
+const (
+	codeUnknownTopicOrPartition int16 = 3
+	codeFetchSessionNotFound    int16 = 70
+	codeUnknownTopicID          int16 = 100
+)
+
+// maxPollWait bounds a follower's long poll, whatever it asks for.
+const maxPollWait = 30 * time.Second
+
+// question is one partition of a follower's Fetch, and its answer.
+type question struct {
+	p        *partition
+	req      leading.FetchRequest
+	max      int // bytes
+	reply    *PartitionReply
+	settled  bool
+	laggard  leading.Decision // to be read from a real replica
+	lagging  bool
+	tp       ids.TopicPartition
+	topic    string
+	answered bool // Fetch was called once; from then on only Again
+}
+
+// Fetch answers a real broker's (or the peer's) replica fetcher. It waits as the request
+// says until there is data, a moved high watermark or an error for any partition. ctx
+// ends with the connection.
+func (m *Manager) Fetch(ctx context.Context, req *kmsg.FetchRequest) (*FetchReply, error) {
+	replica, epoch := req.ReplicaID, int64(-1)
+	if req.Version >= 15 {
+		replica, epoch = req.ReplicaState.ID, req.ReplicaState.Epoch
+	}
+	if replica < 0 {
+		return nil, fmt.Errorf("a Fetch without a replica id is not a follower's")
+	}
+	reply := &FetchReply{}
+	if req.SessionEpoch > 0 {
+		// No session was ever handed out: the follower forgets it and sends a full request.
+		reply.ErrorCode = codeFetchSessionNotFound
+		return reply, nil
+	}
+	qs := m.questions(req, reply, replica, epoch)
+
+	wake := make(chan struct{}, 1)
+	for _, q := range qs {
+		if q.p != nil {
+			q.p.listen(wake)
+			defer q.p.unlisten(wake)
+		}
+	}
+	wait := min(time.Duration(req.MaxWaitMillis)*time.Millisecond, maxPollWait)
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	last := false
+	for {
+		if m.answer(qs, int(req.MaxBytes), last) || last {
+			break
+		}
+		select {
+		case <-wake:
+		case <-deadline.C:
+			last = true
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	m.readLaggards(ctx, qs, int(req.MaxBytes))
+	for _, q := range qs {
+		if q.p != nil && q.reply.ErrorCode == 0 && !q.reply.Diverging {
+			q.p.told(replica, q.reply.HighWatermark)
+		}
+	}
+	return reply, nil
+}
+
+// questions lays out the reply, one entry for each partition asked about and in the order
+// asked: a full answer must name every one.
+func (m *Manager) questions(req *kmsg.FetchRequest, reply *FetchReply, replica int32, epoch int64) []*question {
+	var qs []*question
+	reply.Topics = make([]TopicReply, len(req.Topics))
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		rt := &reply.Topics[i]
+		rt.Name, rt.ID = t.Topic, t.TopicID
+		rt.Partitions = make([]PartitionReply, len(t.Partitions))
+		id, name := ids.UUID(t.TopicID), t.Topic
+		known := false
+		if req.Version >= 13 {
+			name, known = m.image.TopicName(id)
+		} else {
+			id, known = m.image.Topic(name)
+		}
+		for j := range t.Partitions {
+			q := &t.Partitions[j]
+			rp := &rt.Partitions[j]
+			*rp = PartitionReply{Partition: q.Partition, HighWatermark: -1, LogStart: -1}
+			tp := ids.TopicPartition{TopicID: id, Partition: q.Partition}
+			entry := &question{
+				tp: tp, topic: name, reply: rp, max: int(q.PartitionMaxBytes),
+				req: leading.FetchRequest{
+					Replica: replica, BrokerEpoch: epoch, CurrentLeaderEpoch: q.CurrentLeaderEpoch, Offset: q.FetchOffset,
+					LastFetchedEpoch: q.LastFetchedEpoch, LogStart: q.LogStartOffset,
+				},
+			}
+			switch {
+			case !known && req.Version >= 13:
+				rp.ErrorCode, entry.settled = codeUnknownTopicID, true
+			case !known:
+				rp.ErrorCode, entry.settled = codeUnknownTopicOrPartition, true
+			default:
+				if entry.p = m.partition(tp); entry.p == nil {
+					rp.ErrorCode, entry.settled = leading.CodeNotLeaderOrFollower, true
+				} else {
+					entry.max = min(entry.max, m.segmentBytes(name))
+				}
+			}
+			qs = append(qs, entry)
+		}
+	}
+	return qs
+}
+
+// answer goes over all partitions once, and tells whether the reply is worth sending.
+func (m *Manager) answer(qs []*question, maxBytes int, last bool) bool {
+	ready, left := false, maxBytes
+	for _, q := range qs {
+		if q.settled {
+			ready = true
+			continue
+		}
+		if q.p.answer(q, left, ready, last) {
+			ready = true
+		}
+		left -= q.reply.Size
+	}
+	return ready
+}
+
+func (p *partition) listen(w chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiters[w] = struct{}{}
+}
+
+func (p *partition) unlisten(w chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.waiters, w)
+}
+
+func (p *partition) told(replica int32, hw int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.machine.Told(replica, hw)
+}
+
+// answer fills in the partition's part and tells whether it is news. left is what the
+// whole answer may still hold; the first partition with data gets one batch whatever
+// its size.
+func (p *partition) answer(q *question, left int, ready, last bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.actLocked()
+	var d leading.Decision
+	switch {
+	case !q.answered && p.machine.Status().Phase == leading.Leading:
+		q.answered = true
+		d = p.machine.Fetch(p.m.now(), q.req)
+	case !q.answered:
+		// Not ready: the machine must hear of it, but there is time until the deadline.
+		q.answered = true
+		d = p.machine.Fetch(p.m.now(), q.req)
+	case last || p.machine.NewsFor(q.req.Replica, q.req.CurrentLeaderEpoch, q.req.Offset):
+		d = p.machine.Again(q.req)
+	default:
+		return false
+	}
+	r := q.reply
+	r.ErrorCode, r.HighWatermark, r.LogStart = d.Code, d.HighWatermark, d.LogStart
+	r.Diverging, r.DivergingEpoch, r.DivergingEnd = d.Diverging, d.DivergingTo.Epoch, d.DivergingTo.Start
+	r.Records, r.Size, q.lagging = nil, 0, false
+	switch {
+	case d.Code == leading.CodeUnknownLeaderEpoch && q.req.CurrentLeaderEpoch == p.machine.Status().Epoch && !last:
+		// Ours, but not ready: wait. An error would cost the follower its back-off.
+		return false
+	case d.Code != 0 || d.Diverging:
+		return true
+	case d.Serve == leading.ServeReplica:
+		q.lagging, q.laggard = true, d
+		return true
+	case d.Serve == leading.ServeBuffer && (left > 0 || !ready):
+		r.Records, r.Size = p.buf.read(nil, d.Offset, d.End, min(q.max, max(left, 0)))
+		return r.Size > 0
+	}
+	return p.machine.NewsFor(q.req.Replica, q.req.CurrentLeaderEpoch, q.req.Offset)
+}
+
+// readLaggards serves what lies below the buffer from in-sync real replicas. One that
+// does not answer leaves its partitions empty; the follower asks again.
+func (m *Manager) readLaggards(ctx context.Context, qs []*question, maxBytes int) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	used := 0
+	for _, q := range qs {
+		used += q.reply.Size
+	}
+	for _, q := range qs {
+		if !q.lagging || used >= maxBytes {
+			continue
+		}
+		d := q.laggard
+		got, err := m.fetchOne(ctx, m.calls, d.From, q.tp, q.topic, fetchArgs{
+			replica: -1, epoch: -1, leaderEpoch: -1, offset: d.Offset, lastEpoch: -1,
+			maxBytes: int32(max(1, min(q.max, maxBytes-used))),
+		})
+		if err != nil {
+			m.log.Warn("reading for a lagging follower", "topic", q.topic, "partition", q.tp.Partition, "from", d.From,
+				"follower", q.req.Replica, "offset", d.Offset, "error", err)
+			continue
+		}
+		q.reply.Records, q.reply.Size = wholeBatches(got.RecordBatches, d.Offset, d.End, q.req.CurrentLeaderEpoch)
+		used += q.reply.Size
+	}
+}
+
+// wholeBatches keeps the batches of raw that end above offset and at or below end. What a
+// real replica holds was stamped when it was mirrored and goes on as it is, but never with
+// an epoch that the follower does not know yet (R10).
+func wholeBatches(raw []byte, offset, end int64, maxEpoch int32) (records [][]byte, size int) {
+	for b, err := range batch.Iterate(raw) {
+		if err != nil || b.LastOffset() >= end || b.LeaderEpoch() > maxEpoch {
+			break
+		}
+		if b.LastOffset() < offset {
+			continue
+		}
+		records = append(records, b)
+		size += len(b)
+	}
+	return records, size
+}
+
+// ListOffsets answers a follower that starts or is out of range.
+func (m *Manager) ListOffsets(_ context.Context, req *kmsg.ListOffsetsRequest) (*kmsg.ListOffsetsResponse, error) {
+	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+	for _, t := range req.Topics {
+		rt := kmsg.NewListOffsetsResponseTopic()
+		rt.Topic = t.Topic
+		for _, q := range t.Partitions {
+			rp := kmsg.NewListOffsetsResponseTopicPartition()
+			rp.Partition, rp.Timestamp, rp.Offset, rp.LeaderEpoch = q.Partition, -1, -1, -1
+			rp.ErrorCode = m.withLeader(t.Topic, q.Partition, q.CurrentLeaderEpoch, func(machine *leading.Machine, epoch int32) {
+				rp.LeaderEpoch = epoch
+				switch q.Timestamp {
+				case -1: // latest
+					rp.Offset = machine.LogEnd()
+				case -2, -4: // earliest, earliest local
+					rp.Offset = machine.LogStart()
+				}
+			})
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp, nil
+}
+
+// OffsetForLeaderEpoch answers a follower.
+func (m *Manager) OffsetForLeaderEpoch(_ context.Context, req *kmsg.OffsetForLeaderEpochRequest) (*kmsg.OffsetForLeaderEpochResponse, error) {
+	resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+	for _, t := range req.Topics {
+		rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
+		rt.Topic = t.Topic
+		for _, q := range t.Partitions {
+			rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+			rp.Partition, rp.LeaderEpoch, rp.EndOffset = q.Partition, -1, -1
+			rp.ErrorCode = m.withLeader(t.Topic, q.Partition, q.CurrentLeaderEpoch, func(machine *leading.Machine, _ int32) {
+				rp.LeaderEpoch, rp.EndOffset, _ = machine.EndOffsetFor(q.LeaderEpoch)
+			})
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp, nil
+}
+
+// withLeader runs f with the machine of a partition that is led here and ready, or
+// returns the error that a stock leader would answer.
+func (m *Manager) withLeader(topic string, partition, currentEpoch int32, f func(machine *leading.Machine, epoch int32)) int16 {
+	id, ok := m.image.Topic(topic)
+	if !ok {
+		return codeUnknownTopicOrPartition
+	}
+	p := m.partition(ids.TopicPartition{TopicID: id, Partition: partition})
+	if p == nil {
+		return leading.CodeNotLeaderOrFollower
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if code := p.machine.EpochError(currentEpoch); code != 0 {
+		return code
+	}
+	st := p.machine.Status()
+	if st.Phase != leading.Leading {
+		return leading.CodeUnknownLeaderEpoch
+	}
+	f(p.machine, st.Epoch)
+	return 0
+}
+
+// WriteTxnMarkers answers a transaction coordinator of this cluster whose transaction was
+// open when the mirror took the partition over. Its data is gone, so there is nothing to
+// mark; NOT_LEADER would be retried for ever and hold the transactional id (S15).
+func (m *Manager) WriteTxnMarkers(_ context.Context, req *kmsg.WriteTxnMarkersRequest) (*kmsg.WriteTxnMarkersResponse, error) {
+	resp := req.ResponseKind().(*kmsg.WriteTxnMarkersResponse)
+	for _, marker := range req.Markers {
+		rm := kmsg.NewWriteTxnMarkersResponseMarker()
+		rm.ProducerID = marker.ProducerID
+		for _, t := range marker.Topics {
+			rt := kmsg.NewWriteTxnMarkersResponseMarkerTopic()
+			rt.Topic = t.Topic
+			for _, partition := range t.Partitions {
+				rp := kmsg.NewWriteTxnMarkersResponseMarkerTopicPartition()
+				rp.Partition = partition
+				rp.ErrorCode = leading.CodeNotLeaderOrFollower
+				if m.ready(t.Topic, partition) {
+					rp.ErrorCode = 0
+				}
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			rm.Topics = append(rm.Topics, rt)
+		}
+		resp.Markers = append(resp.Markers, rm)
+	}
+	return resp, nil
+}
+
+func (m *Manager) ready(topic string, partition int32) bool {
+	return m.withLeader(topic, partition, -1, func(*leading.Machine, int32) {}) == 0
+}
+
+// fetchArgs is a Fetch of one partition.
+type fetchArgs struct {
+	replica     int32
+	epoch       int64
+	leaderEpoch int32
+	offset      int64
+	lastEpoch   int32
+	maxBytes    int32
+}
+
+// fetchOne sends a Fetch of one partition that does not wait, and returns its part of the
+// answer if there is no error in it.
+func (m *Manager) fetchOne(ctx context.Context, to *Brokers, id int32, tp ids.TopicPartition, topic string, a fetchArgs) (*kmsg.FetchResponseTopicPartition, error) {
+	req := newFetch(a.replica, a.epoch, 0, max(a.maxBytes, 1))
+	addPartition(req, tp, topic, a)
+	resp, err := to.Request(ctx, id, req)
+	if err != nil {
+		return nil, err
+	}
+	fr := resp.(*kmsg.FetchResponse)
+	if fr.ErrorCode != 0 {
+		return nil, fmt.Errorf("fetch from broker %d: error %d", id, fr.ErrorCode)
+	}
+	for i := range fr.Topics {
+		for j := range fr.Topics[i].Partitions {
+			p := &fr.Topics[i].Partitions[j]
+			if p.Partition != tp.Partition {
+				continue
+			}
+			if p.ErrorCode != 0 {
+				return nil, fmt.Errorf("fetch of %s-%d at %d from broker %d: error %d", topic, tp.Partition, a.offset, id, p.ErrorCode)
+			}
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("fetch of %s-%d from broker %d: not in the answer", topic, tp.Partition, id)
+}
+
+// newFetch returns a full, sessionless Fetch.
+func newFetch(replica int32, epoch int64, wait time.Duration, maxBytes int32) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.ReplicaID, req.ReplicaState.ID, req.ReplicaState.Epoch = replica, replica, epoch
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, maxBytes
+	req.SessionEpoch = -1
+	return req
+}
+
+func addPartition(req *kmsg.FetchRequest, tp ids.TopicPartition, topic string, a fetchArgs) {
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.Partition, p.CurrentLeaderEpoch, p.FetchOffset = tp.Partition, a.leaderEpoch, a.offset
+	p.LastFetchedEpoch, p.LogStartOffset, p.PartitionMaxBytes = a.lastEpoch, -1, a.maxBytes
+	if a.replica >= 0 {
+		p.LogStartOffset = 0
+	}
+	i := slices.IndexFunc(req.Topics, func(t kmsg.FetchRequestTopic) bool { return t.TopicID == tp.TopicID })
+	if i < 0 {
+		t := kmsg.NewFetchRequestTopic()
+		t.Topic, t.TopicID = topic, tp.TopicID
+		req.Topics = append(req.Topics, t)
+		i = len(req.Topics) - 1
+	}
+	req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
+}
+
+// listOffset asks a real replica, leader or not, for its log start (-2) or log end (-1):
+// replica id -2 is Kafka's debugging consumer, which followers answer.
+func (m *Manager) listOffset(ctx context.Context, id int32, tp ids.TopicPartition, topic string, timestamp int64) (int64, error) {
+	return m.listOffsetAs(ctx, id, tp, topic, -2, timestamp)
+}
+
+func (m *Manager) listOffsetAs(ctx context.Context, id int32, tp ids.TopicPartition, topic string, replica int32, timestamp int64) (int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = replica
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic = topic
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Partition, p.CurrentLeaderEpoch, p.Timestamp = tp.Partition, -1, timestamp
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	resp, err := m.calls.Request(ctx, id, req)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range resp.(*kmsg.ListOffsetsResponse).Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode != 0 {
+				return 0, fmt.Errorf("offsets of %s-%d at broker %d: error %d", topic, tp.Partition, id, p.ErrorCode)
+			}
+			return p.Offset, nil
+		}
+	}
+	return 0, fmt.Errorf("offsets of %s-%d at broker %d: not in the answer", topic, tp.Partition, id)
+}

@@ -1,0 +1,83 @@
+package replica
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
+)
+
+// ErrFenced is wrapped by a State's errors when a write was refused since a newer leader
+// epoch is on record: whoever gets it has lost leadership and stops.
+var ErrFenced = errors.New("a newer leader epoch is on record")
+
+// MirrorTopic is what the state says of a topic of this cluster.
+type MirrorTopic struct {
+	Mirror        string
+	Topic         string // its name at the source and here
+	SourceTopicID ids.UUID
+	// Stopping: the operator asked for a stop. Partitions are quiesced and handed back.
+	Stopping bool
+}
+
+// Report is what a leader says of its partition.
+type Report struct {
+	Kind    ReportKind
+	Detail  string // for people, and DetailQuiesced and the like for the coordinator
+	Message string // of a failure
+	// LastMirrorEpoch and LastMirrorOffset, with Quiesced.
+	LastMirrorEpoch  int32
+	LastMirrorOffset int64
+	// Order is the target of the hand-back, with Quiesced: longest log first.
+	Order []int32
+	// Retry counts attempts, with Failed.
+	Retry int16
+}
+
+// ReportKind is one thing that happened to a led partition.
+type ReportKind int8
+
+const (
+	// Aligned: the takeover is done, the logs agree with the source.
+	Aligned ReportKind = iota
+	// Failing: see Message. The partition stays read only.
+	Failing
+	// Note: only Detail changed.
+	Note
+	// Quiet: reading has ended and every in-sync replica has all of it, or the takeover
+	// cannot be finished; the coordinator may hand the partition back.
+	Quiet
+)
+
+// State is the mirror state, as a leader needs it. Implemented by the coordinator.
+type State interface {
+	// MirrorTopic returns the mirror topic with this id, false if none of ours has it.
+	MirrorTopic(topicID ids.UUID) (MirrorTopic, bool)
+	// Lineage returns what is known without asking anybody.
+	Lineage(mirror string, tp ids.TopicPartition) lineage.Record
+	// ReadLineage reads the state to its end, behind a barrier written now, and
+	// returns the lineage and what the state allows a leader to do (R4, R20).
+	ReadLineage(ctx context.Context, mirror string, tp ids.TopicPartition) (lineage.Record, leading.Consent, error)
+	// WriteLineage persists, acks=all. An error that wraps ErrFenced is final.
+	WriteLineage(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, rec lineage.Record) error
+	// Report tells the coordinator of a partition's progress.
+	Report(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, r Report) error
+	// Subscribe calls fn, which must not block, after the state changed.
+	Subscribe(fn func()) (cancel func())
+}
+
+// Source is the source side of one mirror.
+type Source interface {
+	Probe(ctx context.Context, topic string, partition int32, offset int64, lastFetchedEpoch int32) (fetcher.ProbeResult, error)
+	Add(p fetcher.Partition)
+	Remove(topic string, partition int32)
+	Wake(topic string, partition int32)
+}
+
+// Sources finds the source side of a mirror.
+type Sources interface {
+	Source(mirror string) (Source, error)
+}
