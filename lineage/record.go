@@ -107,47 +107,47 @@ func (r Record) ChainOf(l Log) (c Chain, end int64, known bool) {
 }
 
 // Seed translates the leader epoch cache of a real broker's log that ends at end (Epoch and
-// Start, as OffsetForLeaderEpoch gives them) into a chain: an epoch that a virtual broker
-// led gets the source epochs that the record has for it, any other one NoSource. A virtual
-// broker persists it under the real leader's epoch before it joins that leader's ISR (R11).
+// Start, as OffsetForLeaderEpoch gives them) into a chain. A virtual broker persists it
+// under the real leader's epoch before it joins that leader's ISR (R11).
+//
+// A log that holds a record of an epoch which a virtual broker led passed that leader's
+// lineage check, so up to the end of that epoch its history is the leader's chain. The
+// cache alone does not say so: with a compaction gap an empty epoch of a real leader looks
+// as if it had the records up to the next epoch's first batch, and these would be taken
+// for a client's. What follows the last such epoch was led by real brokers.
 func (r Record) Seed(cache Chain, end int64) Chain {
-	var out Chain
-	for i, e := range cache {
+	for i := len(cache) - 1; i >= 0; i-- {
 		stop := end
 		if i+1 < len(cache) {
-			stop = cache[i+1].Start
+			stop = min(end, cache[i+1].Start)
 		}
-		led := r.led(e.Epoch)
-		e.SourceEpoch = NoSource
-		// The cache may begin before the chain, which is trimmed, and after it, behind a
-		// compaction gap: the entry is of the epoch all the same.
-		for j, k := range led {
-			if j == 0 || k.Start <= e.Start {
-				e.SourceEpoch = k.SourceEpoch
-			}
+		led := r.led(cache[i].Epoch)
+		if len(led) == 0 || cache[i].Start >= stop {
+			continue
 		}
-		out = out.Append(e)
-		for _, k := range led {
-			if k.Start > e.Start && k.Start < stop {
-				out = out.Append(k)
-			}
-		}
+		return append(led.Cut(stop), local(cache[i+1:])...)
+	}
+	return local(cache)
+}
+
+func local(cache Chain) Chain {
+	out := slices.Clone(cache)
+	for i := range out {
+		out[i].SourceEpoch = NoSource
 	}
 	return out
 }
 
-// led returns the entries of one epoch that a virtual broker led: from its own chain, or if
-// that one is gone from the oldest later chain that has it.
+// led returns the chain in force under an epoch that a virtual broker led, up to that epoch:
+// its own, or if that one is gone the oldest later one that has the epoch.
 func (r Record) led(epoch int32) Chain {
 	for _, e := range slices.Sorted(maps.Keys(r.Chains)) {
 		if e < epoch {
 			continue
 		}
-		out := slices.DeleteFunc(slices.Clone(r.Chains[e]), func(k Entry) bool {
-			return k.Epoch != epoch || k.SourceEpoch == NoSource
-		})
-		if len(out) > 0 {
-			return out
+		c := r.Chains[e].CutEpoch(epoch)
+		if last := len(c) - 1; last >= 0 && c[last].Epoch == epoch && c[last].SourceEpoch != NoSource {
+			return c
 		}
 	}
 	return nil

@@ -170,13 +170,19 @@ func TestSeed(t *testing.T) {
 			"a cache that begins behind a gap",
 			Chain{{4, -1, 33}},
 			40,
-			Chain{{4, 2, 33}},
+			Chain{{1, 0, 0}, {1, 2, 10}, {4, 2, 30}},
+		},
+		{
+			"C11 an empty epoch before a gap is not local data",
+			Chain{{1, -1, 0}, {3, -1, 30}, {4, -1, 33}, {7, -1, 40}},
+			40,
+			Chain{{1, 0, 0}, {1, 2, 10}, {4, 2, 30}, {7, NoSource, 40}},
 		},
 		{
 			"a chain that is trimmed more than the log",
 			Chain{{6, -1, 45}},
 			60,
-			Chain{{6, 3, 45}},
+			Chain{{4, 2, 35}, {6, 3, 50}},
 		},
 		{
 			"what clients wrote is local",
