@@ -27,6 +27,15 @@ func (r *rig) native(ctx context.Context) (round, error) {
 	if err != nil {
 		return m, err
 	}
+	// A second reassignment that comes before the first has ended would hang: a replica that is
+	// both added and removed stays.
+	err = until(ctx, "the new replica to be in the ISR", func() (bool, error) {
+		pending, err := r.admin.ListPartitionReassignments(ctx, nil)
+		return len(pending) == 0, err
+	})
+	if err != nil {
+		return m, err
+	}
 	if err := r.reassign(ctx, holder.ID()); err != nil {
 		return m, err
 	}
