@@ -93,7 +93,7 @@ func writeReport(cfg throughputConfig, r *rig, rounds map[string][]round) error 
 	if err := os.MkdirAll(filepath.Dir(cfg.out), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(cfg.out, append(raw, '\n'), 0o644); err != nil { //nolint:gosec // a report, for everybody
+	if err := os.WriteFile(cfg.out, append(raw, '\n'), 0o644); err != nil {
 		return err
 	}
 	for _, name := range []string{"mirror-sidecar/native", "mirrormaker2/native", "mirror-sidecar/mirrormaker2"} {

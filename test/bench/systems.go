@@ -48,7 +48,7 @@ func (r *rig) native(ctx context.Context) (round, error) {
 func (r *rig) reassign(ctx context.Context, replicas ...int32) error {
 	var req kadm.AlterPartitionAssignmentsReq
 	for p := range r.cfg.partitions {
-		req.Assign(topic, int32(p), replicas) //nolint:gosec // small
+		req.Assign(topic, int32(p), replicas)
 	}
 	resp, err := r.admin.AlterPartitionAssignments(ctx, req)
 	if err == nil {

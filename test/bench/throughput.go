@@ -163,7 +163,7 @@ func (r *rig) fill(ctx context.Context) error {
 	}
 	cl, err := r.source.Client(
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()),
-		kgo.ProducerBatchMaxBytes(int32(r.cfg.batchBytes)), //nolint:gosec // a flag of this size
+		kgo.ProducerBatchMaxBytes(int32(r.cfg.batchBytes)),
 		kgo.MaxBufferedRecords(20000), kgo.ProducerLinger(50*time.Millisecond),
 	)
 	if err != nil {
@@ -171,7 +171,7 @@ func (r *rig) fill(ctx context.Context) error {
 	}
 	defer cl.Close()
 	// Random bytes: a disk or a page cache that compresses must not make a difference.
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same backlog every time
+	rng := rand.New(rand.NewPCG(1, 2))
 	noise := make([]byte, 1<<20+r.cfg.recordBytes)
 	for i := range noise {
 		noise[i] = byte(rng.UintN(256))
@@ -208,7 +208,7 @@ func createOn(ctx context.Context, cl *kgo.Client, name string, partitions int, 
 	t.Topic, t.NumPartitions, t.ReplicationFactor = name, -1, -1
 	for p := range partitions {
 		a := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
-		a.Partition, a.Replicas = int32(p), []int32{broker} //nolint:gosec // small
+		a.Partition, a.Replicas = int32(p), []int32{broker}
 		t.ReplicaAssignment = append(t.ReplicaAssignment, a)
 	}
 	req.Topics = append(req.Topics, t)

@@ -54,8 +54,11 @@ func (m *mirroring) throughTheProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if code == nil || !strings.Contains(message, mirror) {
-		return fmt.Errorf("refused with %v, %q: no word of the mirror %q", code, message, mirror)
+	if code == nil {
+		return errors.New("a bare request was taken")
+	}
+	if !strings.Contains(message, mirror) {
+		return fmt.Errorf("refused (%w) with the message %q: no word of the mirror %q", code, message, mirror)
 	}
 	m.say("  with the message: %s", message)
 	return nil
@@ -76,8 +79,11 @@ func (m *mirroring) aroundTheProxy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if code == nil {
+			return errors.New("a real broker has taken it")
+		}
 		if !errors.Is(code, kerr.NotLeaderForPartition) {
-			return fmt.Errorf("a real broker answered %v, %q, want NOT_LEADER_OR_FOLLOWER", code, message)
+			return fmt.Errorf("a real broker answered %w, %q, want NOT_LEADER_OR_FOLLOWER", code, message)
 		}
 	}
 	m.say("straight at each real broker: NOT_LEADER_OR_FOLLOWER, since none of them leads the topic")
@@ -231,12 +237,12 @@ func produceRaw(ctx context.Context, broker *kgo.Broker, topic kadm.TopicDetail,
 // oneRecord is a batch of one record, as a client of today sends it.
 func oneRecord(value string) []byte {
 	r := kmsg.Record{Value: []byte(value)}
-	r.Length = int32(len(r.AppendTo(nil))) - 1 //nolint:gosec // the length itself is one byte and not counted
+	r.Length = int32(len(r.AppendTo(nil))) - 1
 	b := kmsg.RecordBatch{
 		Magic: 2, FirstTimestamp: time.Now().UnixMilli(), MaxTimestamp: time.Now().UnixMilli(), PartitionLeaderEpoch: -1,
 		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: 1, Records: r.AppendTo(nil),
 	}
-	b.Length = int32(len(b.AppendTo(nil))) - 12 //nolint:gosec // tiny
+	b.Length = int32(len(b.AppendTo(nil))) - 12
 	raw := b.AppendTo(nil)
 	// The checksum covers everything behind it.
 	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))

@@ -137,7 +137,7 @@ func (d *demo) feed(ctx context.Context, source *harness.Cluster) (*workload.Loa
 		// Its failures have been reported by then, or are the fault of what failed before.
 		stopCtx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		_ = load.Stop(stopCtx) //nolint:errcheck // see above
+		_ = load.Stop(stopCtx)
 		return nil
 	})
 	if err := load.WaitAcked(ctx, 50); err != nil {

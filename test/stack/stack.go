@@ -76,7 +76,7 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	}
 	for i := range cfg.Kafka.Brokers {
 		s.Sidecars = append(s.Sidecars, &Sidecar{
-			Broker: first + int32(i), //nolint:gosec // a small number
+			Broker: first + int32(i),
 			Proxy:  loopback(ports[3*i]), Virtual: loopback(ports[3*i+1]), HTTP: loopback(ports[3*i+2]),
 			program: filepath.Join(cfg.Bin, "mirror-sidecar"),
 		})
@@ -286,7 +286,7 @@ func ready(ctx context.Context, client *http.Client, url string) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
 	if err != nil {
 		return err

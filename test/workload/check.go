@@ -65,7 +65,7 @@ func (l *Load) Check(ctx context.Context, cfg CheckConfig) (Report, error) {
 		tr := TopicReport{Topic: t.name, Kind: t.kind}
 		// What is acknowledged now must be in what is read from now on.
 		for partition, want := range t.ledger.snapshot() {
-			c := checker{load: l, topic: t, partition: int32(partition), cfg: cfg, want: want, report: &tr} //nolint:gosec // small
+			c := checker{load: l, topic: t, partition: int32(partition), cfg: cfg, want: want, report: &tr}
 			if err := c.run(ctx, r); err != nil {
 				return report, err
 			}

@@ -165,7 +165,7 @@ func (l *Load) runTransactions(generate, live context.Context, t *topic) error {
 	for generate.Err() == nil {
 		err := l.runTransactionalClient(generate, live, t, l.transactionalID(t, client), life, &round)
 		if live.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // told to end, whatever else went wrong
 		}
 		if err == nil {
 			client++

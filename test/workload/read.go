@@ -131,9 +131,9 @@ func (r *reader) decode(topic string, partition int32, at int64, p *kmsg.FetchRe
 			break // a batch cut off at the end of the answer
 		}
 		b := rawBatch{
-			base:    int64(binary.BigEndian.Uint64(raw)),             //nolint:gosec // offsets are not negative
-			records: int32(binary.BigEndian.Uint32(raw[57:])),        //nolint:gosec // a count
-			last:    int64(int32(binary.BigEndian.Uint32(raw[23:]))), //nolint:gosec // a delta
+			base:    int64(binary.BigEndian.Uint64(raw)),
+			records: int32(binary.BigEndian.Uint32(raw[57:])),
+			last:    int64(int32(binary.BigEndian.Uint32(raw[23:]))),
 		}
 		b.last += b.base
 		c.batches = append(c.batches, b)
