@@ -39,13 +39,14 @@ func (b Batch) setProducerIDRecompute(id int64) {
 // length differ by the (pure) checksum of their difference, which here is eight bytes
 // followed by zeros up to the end of the batch.
 func (b Batch) setProducerIDPatch(id int64) {
-	var delta [8]byte
-	binary.BigEndian.PutUint64(delta[:], uint64(b.ProducerID())^uint64(id))
+	// The difference is put where the id is going to be: a local array would escape.
+	delta := b[posProducerID:posProducerEpoch]
+	binary.BigEndian.PutUint64(delta, uint64(b.ProducerID())^uint64(id))
 	// Update complements its state on the way in and out; complementing both again
 	// leaves the pure polynomial remainder.
-	change := ^crc32.Update(^uint32(0), castagnoli, delta[:])
+	change := ^crc32.Update(^uint32(0), castagnoli, delta)
 	change = shift(change, len(b)-posProducerEpoch)
-	binary.BigEndian.PutUint64(b[posProducerID:], uint64(id))
+	binary.BigEndian.PutUint64(delta, uint64(id))
 	binary.BigEndian.PutUint32(b[posCRC:], b.CRC()^change)
 }
 

@@ -167,6 +167,10 @@ type Fetcher struct {
 	kick   chan struct{} // wakes the resolver
 	lookup chan struct{} // bounds concurrent look-ups of offsets
 
+	// limbo owns the parts whose offsets are being looked up: neither a worker's nor the
+	// resolver's. It never runs.
+	limbo *worker
+
 	mu      sync.Mutex
 	started bool
 	stopped bool
@@ -200,6 +204,7 @@ func New(cfg Config) *Fetcher {
 		leaders: map[partKey]leader{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.limbo = newWorker(f, workerKey{})
 	f.ctl, f.ctlErr = f.newClient("control")
 	if f.ctlErr != nil {
 		f.ctlErr = fmt.Errorf("mirror %s: source client: %w", cfg.Mirror, f.ctlErr)
@@ -273,7 +278,7 @@ func (f *Fetcher) Add(p Partition) {
 	x := &part{
 		partKey: partKey{p.Topic, p.Partition}, sink: p.Sink,
 		topicID: p.TopicID, leader: -1, leaderEpoch: -1, replica: -1,
-		offset: p.Offset, lastEpoch: p.LastFetchedEpoch, hot: true,
+		offset: p.Offset, lastEpoch: p.LastFetchedEpoch,
 	}
 	f.mu.Lock()
 	f.parts[x.partKey] = x

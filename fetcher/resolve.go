@@ -210,7 +210,6 @@ func (f *Fetcher) assign(p *part, l leader) {
 		f.workers[key] = w
 		f.wg.Go(w.run)
 	}
-	p.hot = true
 	w.incoming = append(w.incoming, p)
 	p.owner.Store(w)
 	signal(w.wake)

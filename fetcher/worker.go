@@ -136,9 +136,11 @@ func (w *worker) refill() {
 		if p.removed.Load() {
 			continue
 		}
-		p.lane, p.readyAt = nil, time.Now()
-		w.parts = append(w.parts, p)
-		w.index[p.partKey] = p
+		p.lane, p.hot, p.readyAt = nil, true, time.Now()
+		if w.index[p.partKey] != p { // it may come back before we saw it go
+			w.parts = append(w.parts, p)
+			w.index[p.partKey] = p
+		}
 		w.names[p.topicID] = p.topic
 	}
 	w.incoming = w.incoming[:0]
@@ -201,7 +203,7 @@ func (w *worker) candidates(now time.Time, next *time.Duration) (ready []*part, 
 	w.ready = w.ready[:0]
 	w.f.mu.Lock()
 	for _, p := range w.parts {
-		if p.lane != nil || p.owner.Load() != w {
+		if p.owner.Load() != w || p.lane != nil {
 			continue
 		}
 		if wait := p.retryAt.Sub(now); wait > 0 {
@@ -346,7 +348,8 @@ func (w *worker) take(ctx context.Context, r result) {
 		}
 		for j := range t.Partitions {
 			p := w.index[partKey{topic, t.Partitions[j].Partition}]
-			if p == nil || p.lane != l { // removed, or removed and added again
+			// Given away, removed, or removed and added again.
+			if p == nil || p.owner.Load() != w || p.lane != l {
 				continue
 			}
 			p.lane, p.readyAt = nil, time.Now()
@@ -360,7 +363,8 @@ func (w *worker) take(ctx context.Context, r result) {
 
 // release gives back a part that a lane asked for and got no answer for.
 func (w *worker) release(l *lane, p *part, err error) {
-	if p.lane != l || p.removed.Load() || p.owner.Load() != w {
+	// The owner first: the rest of the part is another's if that is not us.
+	if p.removed.Load() || p.owner.Load() != w || p.lane != l {
 		return
 	}
 	p.lane = nil
@@ -374,9 +378,8 @@ func (w *worker) partition(p *part, rp *kmsg.FetchResponseTopicPartition, broker
 	switch code := rp.ErrorCode; {
 	case code == kerr.OffsetOutOfRange.Code:
 		again, offset, fromReplica := w.strike(p), p.offset, p.replica >= 0
-		// Off this goroutine: it asks the source, and other partitions need not wait. The
-		// part stays ours meanwhile, held back by a lane that never answers.
-		p.lane = &lane{}
+		// Off this goroutine: it asks the source, and other partitions need not wait.
+		p.owner.Store(f.limbo)
 		f.wg.Go(func() { f.outOfRange(p, offset, fromReplica, again) })
 		return
 	case code == kerr.CorruptMessage.Code && !w.strike(p):
