@@ -1274,6 +1274,14 @@ func TestLaggardsAreServedFromARealReplicaNeverFromTheSource(t *testing.T) {
 	if !r.m.NewsFor(3, rigEpoch, 30) {
 		t.Error("no news for a laggard that can be served")
 	}
+	// A gap up to the buffer: it goes on there, once the replica shows that far.
+	r.ingest(BatchInfo{102, 109, 1})
+	if p := r.m.PastGap(r.request(3, 30, 3), d, 99); p.Serve != ServeNothing {
+		t.Errorf("the replica does not show up to 100, but: %+v", p)
+	}
+	if p := r.m.PastGap(r.request(3, 30, 3), d, 100); p.Serve != ServeBuffer || p.Offset != 100 || p.End != 110 {
+		t.Errorf("past the gap: %+v", p)
+	}
 	r.metadata(func(v *View) {
 		v.Brokers[1] = BrokerView{Epoch: 101, Fenced: true}
 		v.Brokers[2] = BrokerView{Epoch: 102, Fenced: true}

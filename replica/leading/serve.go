@@ -240,6 +240,18 @@ func (m *Machine) serve(f *follower, offset int64, lastEpoch int32) Decision {
 	return d
 }
 
+// PastGap goes on after the replica of a ServeReplica decision d, whose high watermark is
+// replicaHW, has shown that it holds nothing in [d.Offset, d.End): with a compaction gap at
+// the seam the next record is the buffer's first, and a follower below would wait for ever.
+func (m *Machine) PastGap(r FetchRequest, d Decision, replicaHW int64) Decision {
+	f := m.followers[r.Replica]
+	if m.epochError(r.CurrentLeaderEpoch) != CodeNone || m.phase != Leading || f == nil || replicaHW < d.End || d.End < m.bufferStart {
+		d.Serve = ServeNothing
+		return d
+	}
+	return m.serve(f, d.End, r.LastFetchedEpoch)
+}
+
 // replicaFor picks an in-sync real replica that holds offset.
 func (m *Machine) replicaFor(f *follower, offset int64) (int32, bool) {
 	for _, id := range m.cfg.Virtual.Real(m.view.ISR) {

@@ -662,8 +662,16 @@ func (w *simWorld) virtAnswer(v *simVirt, r *simReal) bool {
 	}
 	r.req, r.ans = nil, a
 	if d.Code == CodeNone && !d.Diverging {
-		switch d.Serve {
-		case ServeBuffer:
+		again := FetchRequest{Replica: r.id, CurrentLeaderEpoch: q.cur, LastFetchedEpoch: q.last, Offset: q.off}
+		if d.Serve == ServeReplica {
+			if g := w.byID(d.From); g.up {
+				a.batches = g.log.read(d.Offset, min(g.hw, d.End), 2)
+				if len(a.batches) == 0 {
+					d = v.m.PastGap(again, d, g.hw)
+				}
+			}
+		}
+		if d.Serve == ServeBuffer {
 			for _, b := range v.buf {
 				if b.last >= d.Offset && b.base < d.End && len(a.batches) < 2 {
 					a.batches = append(a.batches, b)
@@ -671,10 +679,6 @@ func (w *simWorld) virtAnswer(v *simVirt, r *simReal) bool {
 			}
 			if len(a.batches) == 0 {
 				w.fail("D: nothing in the buffer of %d for [%d, %d), it has %v", v.id, d.Offset, d.End, v.buf)
-			}
-		case ServeReplica:
-			if g := w.byID(d.From); g.up {
-				a.batches = g.log.read(d.Offset, min(g.hw, d.End), 2)
 			}
 		}
 		v.m.Told(r.id, d.HighWatermark)
