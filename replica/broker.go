@@ -579,6 +579,13 @@ func (b *Broker) await(ctx context.Context, cond func() bool) error {
 // moment for the image to show that; it may be called more than once. A window ends by
 // itself after MaxUncordoned.
 func (b *Broker) Uncordon(ctx context.Context) (release func(), err error) {
+	// The image may not show the cordon yet that it then has to show as lifted.
+	err = b.await(ctx, func() bool {
+		return b.ack.uncordon || b.shown(func(r metadata.Broker) bool { return len(r.CordonedDirs) > 0 })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("un-cordon virtual broker %d: %w", b.id, err)
+	}
 	w := &window{until: time.Now().Add(b.cfg.MaxUncordoned)}
 	b.mu.Lock()
 	b.windows[w] = struct{}{}

@@ -310,6 +310,31 @@ func TestRealBroker(t *testing.T) {
 		f.await(t, "the broker back in the ISR", func() bool { return len(f.partition("elr", 0).ISR) == 3 })
 	})
 
+	t.Run("the active controller is paused", func(t *testing.T) {
+		active := f.activeController(t)
+		if err := c.Node(active).Pause(); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		defer func() {
+			if err := errors.Join(c.Node(active).Resume(), c.Node(active).WaitReady(ctx)); err != nil {
+				t.Error(err)
+			}
+			f.await(t, "the broker back in the ISR", func() bool { return len(f.partition("elr", 0).ISR) == 3 })
+		}()
+		b.mu.Lock()
+		after := b.ack.n
+		b.mu.Unlock()
+		if err := b.await(within(t, 20*time.Second), func() bool { return b.ack.n > after+2 }); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("heartbeats are answered again after %v", time.Since(begun).Round(time.Millisecond))
+		if r, _ := f.img.Broker(virtualID); r.Fenced || !b.Live() {
+			t.Errorf("lost its session: %+v", r)
+		}
+		f.await(t, "the paused broker fenced", func() bool { r, _ := f.img.Broker(active); return r.Fenced })
+	})
+
 	t.Run("an image from a snapshot is the same", func(t *testing.T) {
 		// Another observer, which has to begin with a snapshot once the log's start
 		// has moved. Cleaning runs once a minute.

@@ -60,10 +60,8 @@ func startFake(t *testing.T, metadataVersion int16) *fakeController {
 	f := &fakeController{t: t, brokers: make(map[int32]*fakeBroker)}
 	f.cond = sync.NewCond(&f.mu)
 	features := kmsg.NewPtrApiVersionsResponse()
-	for _, x := range []kmsg.ApiVersionsResponseSupportedFeature{
+	features.SupportedFeatures = []kmsg.ApiVersionsResponseSupportedFeature{
 		{Name: "metadata.version", MinVersion: 7, MaxVersion: 40}, {Name: "group.version", MaxVersion: 1},
-	} {
-		features.SupportedFeatures = append(features.SupportedFeatures, x)
 	}
 	features.FinalizedFeatures = append(features.FinalizedFeatures,
 		kmsg.ApiVersionsResponseFinalizedFeature{Name: "metadata.version", MaxVersionLevel: metadataVersion, MinVersionLevel: metadataVersion})

@@ -24,6 +24,9 @@ const (
 	attemptTimeout = 2500 * time.Millisecond
 	// The pause after each controller has been asked in vain.
 	minBackoff, maxBackoff = 50 * time.Millisecond, 500 * time.Millisecond
+	// rest is for how long a controller that did not answer is left alone while others
+	// do, lest each round of a search waits for one that is paused.
+	rest = 2 * time.Second
 	// maxPeers bounds what is learnt from answers, should a quorum change for ever.
 	maxPeers = 32
 )
@@ -44,6 +47,7 @@ type Client struct {
 type peer struct {
 	addr        string
 	quick, poll *kgo.Client
+	restUntil   time.Time // guarded by Client.mu
 }
 
 // New returns a client that starts from the controllers in bootstrap ("host:port"
@@ -123,7 +127,8 @@ func (c *Client) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, 
 	failed := &UnavailableError{Request: kmsg.NameForKey(req.Key())}
 	for {
 		tried := make(map[*peer]bool)
-		for p := c.next(tried); p != nil; p = c.next(tried) {
+		answered := false
+		for p := c.next(tried, answered); p != nil; p = c.next(tried, answered) {
 			if err := ctx.Err(); err != nil {
 				return nil, failed.because(err)
 			}
@@ -133,13 +138,14 @@ func (c *Client) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, 
 				return nil, failed.because(err)
 			}
 			if err == nil {
+				answered = true
 				err = notActive(resp)
 				c.learn(p, resp, err)
 				if err == nil {
 					return resp, nil
 				}
-			} else {
-				c.demote(p)
+			} else if ctx.Err() == nil {
+				c.demote(p, rest)
 			}
 			failed.note(p.addr, err)
 			c.log.Debug("controller did not take the request",
@@ -156,26 +162,39 @@ func (c *Client) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, 
 }
 
 // next returns the controller to ask next in this round: the one held for active,
-// else the first not tried.
-func (c *Client) next(tried map[*peer]bool) *peer {
+// else the first not tried. Those that rest come last, and only if no other answered.
+func (c *Client) next(tried map[*peer]bool, answered bool) *peer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.active != nil && !tried[c.active] {
 		return c.active
 	}
+	now := time.Now()
+	var resting *peer
 	for _, p := range c.peers {
-		if !tried[p] {
+		switch {
+		case tried[p]:
+		case now.After(p.restUntil):
 			return p
+		case resting == nil:
+			resting = p
 		}
 	}
-	return nil
+	if answered {
+		return nil
+	}
+	return resting
 }
 
-func (c *Client) demote(p *peer) {
+// demote forgets that p is active, and lets it rest.
+func (c *Client) demote(p *peer, rest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.active == p {
 		c.active = nil
+	}
+	if rest > 0 {
+		p.restUntil = time.Now().Add(rest)
 	}
 }
 
@@ -188,7 +207,7 @@ func (c *Client) learn(p *peer, resp kmsg.Response, notActive error) {
 	if notActive != nil {
 		active = c.named(resp)
 		if active == nil || active == p {
-			c.demote(p)
+			c.demote(p, 0)
 			return
 		}
 	}

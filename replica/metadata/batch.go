@@ -64,6 +64,9 @@ func nextBatch(b []byte, crcTable *crc32.Table) (batch, int, error) {
 		last:        base + int64(int32(binary.BigEndian.Uint32(b[atLastDelta:]))),
 		leaderEpoch: int32(binary.BigEndian.Uint32(b[atLeaderEpoch:])),
 	}
+	if out.last < out.base {
+		return batch{}, 0, fmt.Errorf("batch at offset %d ends at %d", base, out.last)
+	}
 	attributes := binary.BigEndian.Uint16(b[atAttributes:])
 	if attributes&controlBit != 0 {
 		// Leader changes, snapshot headers and footers, voter sets: the quorum's own.

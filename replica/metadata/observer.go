@@ -315,6 +315,10 @@ func (o *Observer) receive(b []byte) error {
 		if bt.last < o.position {
 			continue
 		}
+		if bt.base > o.position {
+			// This log is never compacted: what is missing would be missed for good.
+			return fmt.Errorf("the metadata log goes on at offset %d, expected %d", bt.base, o.position)
+		}
 		o.pending = append(o.pending, bt)
 		o.position, o.lastEpoch = bt.last+1, bt.leaderEpoch
 	}
