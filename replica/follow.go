@@ -223,77 +223,25 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 	return nil
 }
 
-// maxEpochWalk bounds the walk down a real leader's epochs.
-const maxEpochWalk = 10_000
-
-// readChain walks a real leader's epochs down by OffsetForLeaderEpoch and gives each the
-// source epochs that are on record for it (R11). start is where the leader's own epoch
-// begins; an epoch without records is not in the chain.
+// readChain reads a real leader's epochs (R11). start is where the leader's own epoch
+// begins.
 func (m *Manager) readChain(ctx context.Context, img *metadata.Partition, rec lineage.Record) (c lineage.Chain, start int64, err error) {
 	tp := ids.TopicPartition{TopicID: img.TopicID, Partition: img.Partition}
 	logStart, err := m.listOffset(ctx, img.Leader, tp, img.Topic, -2)
 	if err != nil {
 		return nil, 0, err
 	}
-	first, hasFirst, err := m.firstBatch(ctx, img, tp, logStart)
+	first, visible, err := m.firstBatch(ctx, img, tp, logStart)
 	if err != nil {
 		return nil, 0, err
 	}
-	type known struct {
-		epoch int32
-		start int64
+	w := walk{leaderEpoch: img.LeaderEpoch, logStart: logStart, record: rec, ask: func(epoch int32) (int32, int64, error) {
+		return m.endOffsetAt(ctx, img, epoch)
+	}}
+	if visible {
+		w.first = &first
 	}
-	var cache []known // descending
-	epoch, logEnd, err := m.endOffsetAt(ctx, img, img.LeaderEpoch)
-	if err != nil {
-		return nil, 0, err
-	}
-	start = logEnd
-	for i, above := 0, logEnd; epoch >= 0 && i < maxEpochWalk; i++ {
-		// The answer for the epoch below says where this one begins. Below the lowest
-		// known epoch it repeats that one's start, under whatever epoch was asked for.
-		lower, begin, err := m.endOffsetAt(ctx, img, epoch-1)
-		if err != nil {
-			return nil, 0, err
-		}
-		lowest := lower == lineage.Undefined
-		switch {
-		case hasFirst && epoch < first.Epoch, !lowest && len(cache) > 0 && begin >= above:
-			epoch = lineage.Undefined // it was never known
-			continue
-		case hasFirst && epoch == first.Epoch:
-			begin, lowest = first.Start, true
-		case lowest && len(rec.Chains) > 0 && rec.Chains[epoch] == nil && len(cache) > 0:
-			// Nothing tells epoch 0 from no epoch; a mirrored log holds none of it that is
-			// not on record.
-			epoch = lineage.Undefined
-			continue
-		case lowest:
-			begin = logStart
-		}
-		cache = append(cache, known{epoch, begin})
-		if epoch == img.LeaderEpoch {
-			start = begin
-		}
-		if lowest || begin <= logStart {
-			break
-		}
-		epoch, above = lower, begin
-	}
-	slices.Reverse(cache)
-	for i, k := range cache {
-		until := logEnd
-		if i+1 < len(cache) {
-			until = cache[i+1].start
-		}
-		if k.start >= until {
-			continue
-		}
-		for _, e := range sourceEpochs(rec, k.epoch, k.start, until) {
-			c = c.Append(e)
-		}
-	}
-	return c, start, nil
+	return w.chain()
 }
 
 // firstBatch returns the epoch and base offset of the first batch that the leader shows.
@@ -309,33 +257,8 @@ func (m *Manager) firstBatch(ctx context.Context, img *metadata.Partition, tp id
 	return lineage.Entry{Epoch: b.LeaderEpoch(), Start: b.BaseOffset()}, true, nil
 }
 
-// sourceEpochs returns what is on record of one destination epoch within [start, until);
-// an epoch that no virtual broker led is local data.
-func sourceEpochs(rec lineage.Record, epoch int32, start, until int64) []lineage.Entry {
-	out := []lineage.Entry{{Epoch: epoch, SourceEpoch: lineage.NoSource, Start: start}}
-	for _, e := range rec.Chains[epoch] {
-		switch {
-		case e.Epoch != epoch || e.Start >= until:
-		case e.Start <= start:
-			out[0].SourceEpoch = e.SourceEpoch
-		default:
-			if out[0].SourceEpoch == lineage.NoSource && len(out) == 1 {
-				// The cache says the first batch begins below what is on record: it is the
-				// same batch, seen from a log that was trimmed or compacted.
-				out[0].SourceEpoch = e.SourceEpoch
-				continue
-			}
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
 // endOffsetAt asks a real leader for the end of an epoch, as a debugging consumer.
 func (m *Manager) endOffsetAt(ctx context.Context, img *metadata.Partition, epoch int32) (int32, int64, error) {
-	if epoch < 0 {
-		return lineage.Undefined, lineage.Undefined, nil
-	}
 	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 	req.ReplicaID = -2
 	t := kmsg.NewOffsetForLeaderEpochRequestTopic()

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,16 +49,14 @@ func FindHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, virtua
 			case err != nil:
 				last = err
 			default:
-				h := Home{ID: b.ID}
+				values := map[string]string{}
 				for _, c := range r.Configs {
-					if c.Value == nil || h.Listener != "" {
-						continue
-					}
-					switch c.Name {
-					case "inter.broker.listener.name", "security.inter.broker.protocol":
-						h.Listener = *c.Value
+					if c.Value != nil {
+						values[c.Name] = *c.Value
 					}
 				}
+				// The name wins; without one, the protocol is the name.
+				h := Home{ID: b.ID, Listener: cmp.Or(values["inter.broker.listener.name"], values["security.inter.broker.protocol"])}
 				return h, nil
 			}
 		}

@@ -135,8 +135,10 @@ func (m *Manager) tick() {
 				continue
 			}
 			led++
-			p.step(p.machine.Tick)
-			p.wakeSource()
+			p.step(func(now time.Time) {
+				p.machine.Tick(now)
+				p.resumeLocked()
+			})
 		}
 		m.mu.Lock()
 		m.leading = led

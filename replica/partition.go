@@ -54,6 +54,8 @@ type partition struct {
 	want    *leading.StartReading
 	wantGen int
 	changed chan struct{} // cap 1: want changed
+	current Source        // where it is being read, nil if nowhere
+	paused  bool          // the buffer was full when the source was last asked
 
 	// From the source, for describe.
 	sourceHW, sourceStart int64
@@ -449,11 +451,15 @@ func (p *partition) setReaderLocked(want *leading.StartReading) {
 // they come in order; Remove waits for a sink call under way, which takes mu.
 func (p *partition) read() {
 	defer p.wg.Done()
-	var current Source
+	set := func(src Source) (before Source) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		before, p.current, p.paused = p.current, src, false
+		return before
+	}
 	stop := func() {
-		if current != nil {
-			current.Remove(p.topic, p.tp.Partition)
-			current = nil
+		if src := set(nil); src != nil {
+			src.Remove(p.topic, p.tp.Partition)
 		}
 	}
 	defer stop()
@@ -475,7 +481,7 @@ func (p *partition) read() {
 			p.step(func(time.Time) { p.failLocked(want.Epoch, fmt.Errorf("connecting to the source: %w", err)) })
 			continue
 		}
-		current = src
+		set(src)
 		src.Add(fetcher.Partition{
 			Topic: p.topic, Partition: p.tp.Partition, Offset: want.Offset,
 			LastFetchedEpoch: want.LastFetchedEpoch, Sink: &sink{p: p, gen: gen, epoch: want.Epoch},
@@ -503,10 +509,26 @@ func (s *sink) Room() int {
 	if p.buf.bytes > share/2 {
 		p.evictLocked(share / 2)
 	}
-	if p.buf.bytes == 0 {
-		return int(share) // at least one batch, whatever its size
+	room := share - p.buf.bytes
+	// The last eighth is left: many small requests would fill it.
+	p.paused = p.buf.bytes > 0 && room < share/8
+	if p.paused {
+		return 0
 	}
-	return int(max(0, share-p.buf.bytes))
+	return int(room)
+}
+
+// resumeLocked reads on once followers have taken enough.
+func (p *partition) resumeLocked() {
+	if !p.paused || p.current == nil {
+		return
+	}
+	share := p.m.share()
+	p.evictLocked(share / 2)
+	if p.buf.bytes <= share*3/4 {
+		p.paused = false
+		p.current.Wake(p.topic, p.tp.Partition)
+	}
 }
 
 // evictLocked drops what no in-sync follower needs, keeping up to keep bytes for those
@@ -570,27 +592,6 @@ func (p *partition) sourceErrorLocked(now time.Time, epoch int32, err error) {
 		}
 	default:
 		p.failLocked(epoch, err)
-	}
-}
-
-// wakeSource tells the fetcher that there may be room again.
-func (p *partition) wakeSource() {
-	p.mu.Lock()
-	mirror, reading := p.mirror.Mirror, p.want != nil
-	if reading {
-		share := p.m.share()
-		if p.buf.bytes <= share/2 {
-			reading = false // it was never paused
-		} else {
-			p.evictLocked(share / 2)
-		}
-	}
-	p.mu.Unlock()
-	if !reading {
-		return
-	}
-	if src, err := p.m.sources.Source(mirror); err == nil {
-		src.Wake(p.topic, p.tp.Partition)
 	}
 }
 

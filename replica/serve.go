@@ -167,6 +167,7 @@ func (p *partition) told(replica int32, hw int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.machine.Told(replica, hw)
+	p.resumeLocked()
 }
 
 // answer fills in the partition's part and tells whether it is news. left is what the

@@ -1,0 +1,118 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+)
+
+// maxEpochWalk bounds the walk down a real leader's epochs.
+const maxEpochWalk = 10_000
+
+// walk finds the epochs of a real leader's log by asking OffsetForLeaderEpoch downwards,
+// and gives each the source epochs that are on record for it (R11).
+type walk struct {
+	leaderEpoch int32
+	logStart    int64
+	// first is the epoch and base offset of the first batch that is visible, nil if none
+	// is. The answers alone do not tell the lowest known epoch from those below it.
+	first  *lineage.Entry
+	record lineage.Record
+	// ask returns the largest known epoch at or below the one asked for and its end, as
+	// LeaderEpochFileCache.endOffsetFor does.
+	ask func(epoch int32) (int32, int64, error)
+}
+
+// cached is one entry of the leader's epoch cache.
+type cached struct {
+	epoch int32
+	start int64
+}
+
+// chain returns the chain of the leader's log, without epochs that have no records, and
+// where the leader's own epoch begins.
+func (w walk) chain() (c lineage.Chain, start int64, err error) {
+	cache, logEnd, err := w.cache()
+	if err != nil {
+		return nil, 0, err
+	}
+	start = logEnd
+	for i, k := range cache {
+		if k.epoch == w.leaderEpoch {
+			start = k.start
+		}
+		until := logEnd
+		if i+1 < len(cache) {
+			until = cache[i+1].start
+		}
+		if k.start >= until {
+			continue
+		}
+		for _, e := range sourceEpochs(w.record, k.epoch, k.start, until) {
+			c = c.Append(e)
+		}
+	}
+	return c, start, nil
+}
+
+// cache returns the leader's epoch cache, ascending.
+func (w walk) cache() (out []cached, logEnd int64, err error) {
+	epoch, logEnd, err := w.ask(w.leaderEpoch)
+	if err != nil {
+		return nil, 0, err
+	}
+	above := logEnd
+	for range maxEpochWalk {
+		if epoch < 0 || w.first != nil && epoch < w.first.Epoch {
+			break // no batch has it
+		}
+		if w.first != nil && epoch == w.first.Epoch {
+			out = append(out, cached{epoch, w.first.Start})
+			break
+		}
+		if epoch == 0 {
+			// Nothing tells a known epoch 0 from none. What was mirrored is on record; a
+			// log that was never mirrored may have it.
+			if len(out) == 0 || len(w.record.Chains) == 0 || w.record.Chains[0] != nil {
+				out = append(out, cached{0, w.logStart})
+			}
+			break
+		}
+		// The answer for the epoch below says where this one begins. Below the lowest known
+		// epoch it repeats that one's start, under whatever epoch was asked for.
+		lower, begin, err := w.ask(epoch - 1)
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(out) > 0 && begin >= above {
+			break
+		}
+		out = append(out, cached{epoch, begin})
+		if begin <= w.logStart {
+			break
+		}
+		epoch, above = lower, begin
+	}
+	slices.Reverse(out)
+	return out, logEnd, nil
+}
+
+// sourceEpochs returns what is on record of one destination epoch within [start, until);
+// an epoch that no virtual broker led is local data.
+func sourceEpochs(rec lineage.Record, epoch int32, start, until int64) []lineage.Entry {
+	out := []lineage.Entry{{Epoch: epoch, SourceEpoch: lineage.NoSource, Start: start}}
+	for _, e := range rec.Chains[epoch] {
+		switch {
+		case e.Epoch != epoch || e.Start >= until:
+		case e.Start <= start:
+			out[0].SourceEpoch = e.SourceEpoch
+		case out[0].SourceEpoch == lineage.NoSource && len(out) == 1:
+			// The leader has the first batch lower than what is on record: it is the same
+			// batch, and the record was trimmed.
+			out[0].SourceEpoch = e.SourceEpoch
+		default:
+			out = append(out, e)
+		}
+	}
+	return out
+}
