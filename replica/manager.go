@@ -60,7 +60,7 @@ type Manager struct {
 
 	followed chan struct{} // cap 1: what is to be followed may have changed
 
-	mu         sync.RWMutex // guards the following; taken before a partition's mu, never after
+	mu         sync.RWMutex // guards the following; a leaf, taken under a partition's mu too
 	partitions map[ids.TopicPartition]*partition
 	leading    int // partitions led, for the shares of the buffer
 }
