@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +31,17 @@ func (r *rig) native(ctx context.Context) (round, error) {
 	// A second reassignment that comes before the first has ended would hang: a replica that is
 	// both added and removed stays.
 	err = until(ctx, "the new replica to be in the ISR", func() (bool, error) {
-		pending, err := r.admin.ListPartitionReassignments(ctx, nil)
-		return len(pending) == 0, err
+		topics, err := r.admin.ListTopics(ctx, topic)
+		if err != nil {
+			return false, err
+		}
+		in := 0
+		for _, p := range topics[topic].Partitions {
+			if slices.Contains(p.ISR, copier.ID()) {
+				in++
+			}
+		}
+		return in == r.cfg.partitions, nil
 	})
 	if err != nil {
 		return m, err

@@ -16,6 +16,9 @@ import (
 const (
 	readUncommitted int8 = 0
 	readCommitted   int8 = 1
+	// stalled is how long a reader goes on without getting further: elections and restarts
+	// are over by then.
+	stalled = 45 * time.Second
 )
 
 // reader reads whole partitions with plain Fetch requests. A consumer would not say when
@@ -60,7 +63,11 @@ func (r *reader) read(ctx context.Context, topic string, partition int32, each f
 	at, limit := int64(-1), int64(-1)
 	retry := time.NewTicker(100 * time.Millisecond)
 	defer retry.Stop()
+	progress, last := time.Now(), errors.New("no leader")
 	for {
+		if time.Since(progress) > stalled {
+			return e, wrap(fmt.Errorf("no progress for %s at offset %d, leader %d: %w", stalled, at, leader, last))
+		}
 		if at < 0 {
 			starts, err := r.admin.ListStartOffsets(ctx, topic)
 			if err != nil {
@@ -74,7 +81,7 @@ func (r *reader) read(ctx context.Context, topic string, partition int32, each f
 		var p *kmsg.FetchResponseTopicPartition
 		if at >= 0 && leader >= 0 {
 			p, err = r.fetch(ctx, leader, topic, id, partition, at)
-			if err == nil && p.PreferredReadReplica >= 0 {
+			if err == nil && p.PreferredReadReplica >= 0 && p.PreferredReadReplica != leader {
 				leader = p.PreferredReadReplica
 				continue
 			}
@@ -95,6 +102,9 @@ func (r *reader) read(ctx context.Context, topic string, partition int32, each f
 				return e, wrap(errors.Join(ctx.Err(), err))
 			case <-retry.C:
 			}
+			if err != nil {
+				last = err
+			}
 			if leader, id, err = r.leader(ctx, topic, partition); err != nil {
 				return e, wrap(err)
 			}
@@ -114,7 +124,9 @@ func (r *reader) read(ctx context.Context, topic string, partition int32, each f
 		if err := each(c); err != nil {
 			return e, err
 		}
-		at = max(at, next)
+		if next > at {
+			at, progress = next, time.Now()
+		}
 		e.next = at
 		if at >= limit {
 			return e, nil

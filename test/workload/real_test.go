@@ -14,7 +14,7 @@ import (
 
 func TestLoadOnARealBroker(t *testing.T) {
 	cluster := harness.StartT(t, harness.Config{Name: "source", Brokers: 1})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	load, err := workload.New(workload.Config{
 		Bootstrap: cluster.Bootstrap(harness.ListenerClient), TuneCleaner: true,
@@ -107,7 +107,7 @@ func TestLoadOnARealBroker(t *testing.T) {
 // TestLoadSurvivesARestart: records in flight are sent again, and nothing is lost or doubled.
 func TestLoadSurvivesARestart(t *testing.T) {
 	cluster := harness.StartT(t, harness.Config{Name: "source", Brokers: 1})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	load, err := workload.New(workload.Config{
 		Bootstrap: cluster.Bootstrap(harness.ListenerClient),
