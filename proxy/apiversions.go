@@ -11,7 +11,7 @@ import (
 // apiVersions asks the home broker and clamps its answer to the table.
 func (c *conn) apiVersions(r *request) (exchange, error) {
 	ex := relayed(r.header)
-	if r.version > c.p.rows[keyApiVersions].max {
+	if r.version > c.p.rows[keyAPIVersions].max {
 		// KIP-511: a client newer than this proxy gets the answer of version 0, with the
 		// error and the ranges, and asks again. The body of its request is not read.
 		var resp *kmsg.ApiVersionsResponse
@@ -40,14 +40,14 @@ func (c *conn) apiVersions(r *request) (exchange, error) {
 			return exchange{}, err
 		}
 		req.NodeID, req.ClusterID = -1, nil
-		ex.send = appendRequest(nil, req, r.correlation, r.clientID)
+		ex.send = encodeRequest(req, r.correlation, r.clientID)
 	}
 	ex.transform = func(body []byte) (kmsg.Response, error) {
 		version := r.version
 		if len(body) >= 2 && int16(binary.BigEndian.Uint16(body)) == errUnsupportedVersion {
 			version = 0 // an older broker's KIP-511 answer
 		}
-		got, err := decodeResponse(keyApiVersions, version, body)
+		got, err := decodeResponse(keyAPIVersions, version, body)
 		if err != nil {
 			return nil, err
 		}

@@ -132,7 +132,7 @@ func (c *conn) run() {
 		c.close(err)
 		c.out.stop()
 		// The reader may wait for room in the queue.
-		for range c.queue { //nolint:revive // emptied, not used
+		for range c.queue {
 		}
 	})
 	err = c.read()
@@ -246,7 +246,7 @@ func (c *conn) readFrame() error {
 	if r == nil {
 		return c.stream(relayed(h), size)
 	}
-	if h.version > r.max && r.key != keyApiVersions {
+	if h.version > r.max && r.key != keyAPIVersions {
 		return fmt.Errorf("%s request of version %d, at most %d is known", kmsg.NameForKey(h.key), h.version, r.max)
 	}
 	if r.light != nil {

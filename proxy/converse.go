@@ -28,7 +28,7 @@ type conversation struct {
 // request sends a request and waits for its response.
 func (v *conversation) request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	c := v.c
-	if _, err := c.up.Write(appendRequest(nil, req, conversationID, c.clientID)); err != nil {
+	if _, err := c.up.Write(encodeRequest(req, conversationID, c.clientID)); err != nil {
 		return nil, fmt.Errorf("write to the home broker: %w", err)
 	}
 	if err := c.out.await(ctx); err != nil {
@@ -199,7 +199,7 @@ func WithCaller(ctx context.Context, c Caller) context.Context {
 type caller struct {
 	clientID string
 
-	mu sync.Mutex // guards the following, and serialises requests
+	mu sync.Mutex // guards the following, and runs one request at a time
 	up *conversation
 }
 

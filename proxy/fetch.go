@@ -57,7 +57,7 @@ func (c *conn) raiseFetch(r *request) (exchange, error) {
 	}
 	req.Version = followersAnswer
 	ex := relayed(r.header)
-	ex.send = appendRequest(nil, req, r.correlation, r.clientID)
+	ex.send = encodeRequest(req, r.correlation, r.clientID)
 	ex.version = followersAnswer // of the response's header and body
 	ex.transform = func(body []byte) (kmsg.Response, error) {
 		resp, err := decodeResponse(r.key, followersAnswer, body)

@@ -74,10 +74,9 @@ func parseHeader(b []byte, flexible func(key, version int16) bool) (header, erro
 	return h, nil
 }
 
-// appendRequest appends a whole request frame, with its length.
-func appendRequest(dst []byte, req kmsg.Request, correlation int32, clientID *string) []byte {
-	at := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
+// encodeRequest returns a whole request frame, with its length.
+func encodeRequest(req kmsg.Request, correlation int32, clientID *string) []byte {
+	dst := make([]byte, sizeLen, 256)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(req.Key()))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(req.GetVersion()))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(correlation))
@@ -91,7 +90,7 @@ func appendRequest(dst []byte, req kmsg.Request, correlation int32, clientID *st
 		dst = append(dst, 0) // no tagged fields
 	}
 	dst = req.AppendTo(dst)
-	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-sizeLen))
+	binary.BigEndian.PutUint32(dst, uint32(len(dst)-sizeLen))
 	return dst
 }
 
@@ -111,7 +110,7 @@ func appendResponse(dst []byte, resp kmsg.Response, correlation int32) []byte {
 // flexibleResponse tells whether a response header ends in tagged fields. ApiVersions
 // never has them: its client does not know yet what the broker can read.
 func flexibleResponse(key int16, flexible bool) bool {
-	return flexible && key != keyApiVersions
+	return flexible && key != keyAPIVersions
 }
 
 // responseBody returns the body of a response frame (without its length).

@@ -20,7 +20,11 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// sarama's metrics library starts one for the life of the process.
+		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
 
 const (
 	testVirtual = ids.Virtual(10000)
@@ -364,7 +368,7 @@ var testClientID = "tester"
 
 func (c *client) send(req kmsg.Request, correlation int32) {
 	c.t.Helper()
-	if _, err := c.Write(appendRequest(nil, req, correlation, &testClientID)); err != nil {
+	if _, err := c.Write(encodeRequest(req, correlation, &testClientID)); err != nil {
 		c.t.Fatal(err)
 	}
 }

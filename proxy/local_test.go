@@ -17,7 +17,7 @@ import (
 func apiBroker(t testing.TB, max int16) script {
 	return func(_ net.Conn, h header, frame []byte) []byte {
 		resp := kmsg.NewPtrApiVersionsResponse()
-		if h.key != keyApiVersions {
+		if h.key != keyAPIVersions {
 			t.Errorf("API %d", h.key)
 			return nil
 		}
@@ -31,7 +31,7 @@ func apiBroker(t testing.TB, max int16) script {
 				t.Errorf("request %+v, %v", req, err)
 			}
 		}
-		for _, key := range []int16{int16(kmsg.Produce), int16(kmsg.Fetch), int16(kmsg.OffsetCommit), keyApiVersions} {
+		for _, key := range []int16{int16(kmsg.Produce), int16(kmsg.Fetch), int16(kmsg.OffsetCommit), keyAPIVersions} {
 			resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key, MinVersion: 0, MaxVersion: 99})
 		}
 		return appendResponse(nil, resp, h.correlation)
@@ -41,7 +41,7 @@ func apiBroker(t testing.TB, max int16) script {
 func TestApiVersions(t *testing.T) {
 	wantRanges := func(t *testing.T, keys []kmsg.ApiVersionsResponseApiKey) {
 		t.Helper()
-		want := map[int16]int16{int16(kmsg.Produce): 13, int16(kmsg.Fetch): 18, int16(kmsg.OffsetCommit): 99, keyApiVersions: 5, 12794: 0, 12799: 0}
+		want := map[int16]int16{int16(kmsg.Produce): 13, int16(kmsg.Fetch): 18, int16(kmsg.OffsetCommit): 99, keyAPIVersions: 5, 12794: 0, 12799: 0}
 		if len(keys) != len(want) {
 			t.Errorf("%d keys, want %d", len(keys), len(want))
 		}
@@ -186,9 +186,9 @@ func TestUnauthenticatedCallersGetNothing(t *testing.T) {
 	_, addr := s.start(t, b)
 	for name, frame := range map[string][]byte{
 		"mirror API": mirrorFrame(12799, 0, ""),
-		"produce":    appendRequest(nil, produceRequest(9, 1, "m", 0), 1, nil),
-		"follower":   appendRequest(nil, followerFetch(16), 1, nil),
-		"log dirs":   appendRequest(nil, kmsg.NewPtrDescribeLogDirsRequest(), 1, nil),
+		"produce":    encodeRequest(produceRequest(9, 1, "m", 0), 1, nil),
+		"follower":   encodeRequest(followerFetch(16), 1, nil),
+		"log dirs":   encodeRequest(kmsg.NewPtrDescribeLogDirsRequest(), 1, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := dial(t, addr)

@@ -145,6 +145,7 @@ func TestRealBrokers(t *testing.T) {
 			t.Run("java", func(t *testing.T) { s.testJava(t, seeds, "java-"+mode) })
 		})
 	}
+	t.Run("virtual listener", func(t *testing.T) { s.testVirtual(t) })
 	t.Run("console", func(t *testing.T) { s.testConsole(t) })
 	// From here on there is a mirror topic in the view, so that requests are looked at.
 	t.Run("refused", func(t *testing.T) { s.testRefused(t) })
@@ -167,7 +168,7 @@ func (s *realSetup) testFranz(t *testing.T, seeds []string, topic string) {
 		cl := s.client(t, seeds, opts...)
 		for i := range 100 {
 			r := kgo.StringRecord(fmt.Sprint(want + i))
-			r.Key = []byte(r.Value)
+			r.Key = r.Value
 			cl.Produce(t.Context(), r, func(_ *kgo.Record, err error) {
 				if err != nil {
 					t.Errorf("produce: %v", err)
@@ -507,5 +508,78 @@ func (s *realSetup) testOffsets(t *testing.T) {
 	p := c.ask(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]
 	if p.ErrorCode != 0 || len(p.RecordBatches) == 0 || p.HighWatermark != 4 {
 		t.Errorf("fetch: error %d, %d bytes, high watermark %d", p.ErrorCode, len(p.RecordBatches), p.HighWatermark)
+	}
+}
+
+// testVirtual asks a real broker whether callers are brokers, and what they may do.
+func (s *realSetup) testVirtual(t *testing.T) {
+	node := s.cluster.Node(1)
+	view := newFakeView(mirrorPart("m", topicID(1), 0))
+	leaders := NewLeaders(view, testVirtual)
+	handler := &fakeHandler{handle: func(ctx context.Context, _ int16, _ string, _ []byte) ([]byte, error) {
+		who, ok := CallerOf(ctx)
+		if !ok {
+			return nil, errors.New("no caller")
+		}
+		req := kmsg.NewPtrDescribeClusterRequest()
+		req.IncludeClusterAuthorizedOperations = true
+		resp, err := who.Request(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return fmt.Append(nil, resp.(*kmsg.DescribeClusterResponse).ClusterAuthorizedOperations > 0), nil
+	}}
+	p, err := New(Config{
+		Name: "virtual", Virtual: true, IDs: testVirtual, Home: 1,
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", node.Addr(harness.ListenerInternal))
+		},
+	}, Deps{
+		View: view, Mirrors: fakeMirrors{}, Leaders: leaders, Mirror: handler,
+		Replica: &fakeReplica{fetch: func(context.Context, *kmsg.FetchRequest) (FetchReply, error) {
+			return fakeReply{fetchResponse(17, 10, -1)}, nil
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(ln); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		if err := p.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	c := dial(t, ln.Addr().String())
+	defer c.Close()
+	for range 2 {
+		if resp := c.ask(followerFetch(17)).(*kmsg.FetchResponse); len(resp.Topics) != 2 || resp.Topics[0].Partitions[0].ErrorCode != 0 {
+			t.Errorf("follower got %+v", resp)
+		}
+	}
+	if _, err := c.Write(mirrorFrame(12799, 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	if frame, err := readFrame(c); err != nil || string(frame[5:]) != "true" {
+		t.Errorf("mirror API: %q, %v", frame, err)
+	}
+	av := kmsg.NewPtrApiVersionsRequest()
+	av.Version = 4
+	av.ClientSoftwareName, av.ClientSoftwareVersion = "test", "1"
+	if resp := c.ask(av).(*kmsg.ApiVersionsResponse); resp.ErrorCode != 0 || len(resp.ApiKeys) < 30 {
+		t.Errorf("ApiVersions %+v", resp)
+	}
+	dirs := kmsg.NewPtrDescribeLogDirsRequest()
+	dirs.Version = 4
+	if resp := c.ask(dirs).(*kmsg.DescribeLogDirsResponse); len(resp.Dirs) != 0 {
+		t.Errorf("log dirs %+v", resp)
 	}
 }

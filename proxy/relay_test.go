@@ -81,7 +81,7 @@ func TestPipelinedAnswersComeInOrder(t *testing.T) {
 			r := kmsg.NewPtrMetadataResponse()
 			r.Version = h.version
 			return appendResponse(nil, r, h.correlation)
-		case keyApiVersions:
+		case keyAPIVersions:
 			r := kmsg.NewPtrApiVersionsResponse()
 			r.Version = h.version
 			return appendResponse(nil, r, h.correlation)
@@ -106,12 +106,12 @@ func TestPipelinedAnswersComeInOrder(t *testing.T) {
 			case 0, 1:
 				out = relayFrame(int32(i), pattern(i*10))
 			case 2:
-				out = appendRequest(nil, refused, int32(i), nil)
+				out = encodeRequest(refused, int32(i), nil)
 			case 3:
-				out = appendRequest(nil, unacked, int32(i), nil)
+				out = encodeRequest(unacked, int32(i), nil)
 			case 4:
 				// ApiVersions of a version that is answered after asking the broker.
-				out = appendRequest(nil, tooNew, int32(i), nil)
+				out = encodeRequest(tooNew, int32(i), nil)
 				binary.BigEndian.PutUint16(out[6:], 9)
 				out = frameOf(append(out[4:], 0, 1, 1, 0))
 			}
@@ -358,7 +358,7 @@ func TestParseHeader(t *testing.T) {
 func FuzzParseHeader(f *testing.F) {
 	f.Add([]byte{0, 3, 0, 9, 0, 0, 0, 9, 0, 2, 'c', '1', 0, 0xaa})
 	f.Add([]byte{0, 0, 0, 9, 0, 0, 0, 9, 0xff, 0xff, 1, 5, 2, 1, 1, 0xaa})
-	f.Add(appendRequest(nil, produceRequest(9, 1, "t", 0), 1, nil)[4:])
+	f.Add(encodeRequest(produceRequest(9, 1, "t", 0), 1, nil)[4:])
 	flex := newFlexTable().flexible
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := parseHeader(b, flex)
@@ -401,12 +401,12 @@ func BenchmarkRelay(b *testing.B) {
 			out := appendResponse(nil, resp, 1)
 			fetch := kmsg.NewPtrFetchRequest()
 			fetch.Version = 12
-			benchRelay(b, appendRequest(nil, fetch, 1, &testClientID), out)
+			benchRelay(b, encodeRequest(fetch, 1, &testClientID), out)
 		})
 		b.Run(fmt.Sprintf("produce-request-%d", size), func(b *testing.B) {
 			req := produceRequest(9, 1, "topic", 0)
 			req.Topics[0].Partitions[0].Records = pattern(size)
-			benchRelay(b, appendRequest(nil, req, 1, &testClientID),
+			benchRelay(b, encodeRequest(req, 1, &testClientID),
 				appendResponse(nil, func() kmsg.Response { r := kmsg.NewPtrProduceResponse(); r.Version = 9; return r }(), 1))
 		})
 	}
@@ -455,4 +455,25 @@ func benchRelay(b *testing.B, request, response []byte) {
 		}
 	}
 	c.Close()
+}
+
+func TestDialerTriesTheNextBroker(t *testing.T) {
+	b := startBroker(t, echo)
+	gone := startBroker(t, echo)
+	gone.stop()
+	addrs := []string{gone.ln.Addr().String(), b.ln.Addr().String()}
+	c, err := Dialer(func() []string { return addrs }, nil)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if c.RemoteAddr().String() != addrs[1] {
+		t.Errorf("connected to %s", c.RemoteAddr())
+	}
+	if _, err := Dialer(func() []string { return addrs[:1] }, nil)(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	if _, err := Dialer(func() []string { return nil }, nil)(t.Context()); err == nil {
+		t.Error("no error without addresses")
+	}
 }

@@ -6,7 +6,7 @@ import (
 
 const (
 	keyControlledShutdown = int16(kmsg.ControlledShutdown)
-	keyApiVersions        = int16(kmsg.ApiVersions)
+	keyAPIVersions        = int16(kmsg.ApiVersions)
 )
 
 // at says at which kind of listener a row holds.
@@ -44,7 +44,7 @@ type row struct {
 func table() []row {
 	return []row{
 		{
-			key: keyApiVersions, max: 5, at: atBoth, handle: (*conn).apiVersions,
+			key: keyAPIVersions, max: 5, at: atBoth, handle: (*conn).apiVersions,
 			why: "versions are clamped to what the proxy reads, the mirror APIs are added, and the identity asked for (KIP-1242) is the proxy's, not the broker's",
 		},
 		{

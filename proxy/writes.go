@@ -67,7 +67,7 @@ func (c *conn) produce(r *request) (exchange, error) {
 	c.refused(r, split.Refused)
 	ex := relayed(r.header)
 	if split.Rest != nil {
-		ex.send = appendRequest(nil, split.Rest, r.correlation, r.clientID)
+		ex.send = encodeRequest(split.Rest, r.correlation, r.clientID)
 	}
 	if acks == 0 {
 		// Without an answer, hanging up is the only way to tell; brokers do the same.
@@ -145,7 +145,7 @@ func (c *conn) split(r *request, refused []readonly.Refused, rest kmsg.Request, 
 		return c.local(r.header, merge(nil))
 	}
 	ex := relayed(r.header)
-	ex.send = appendRequest(nil, rest, r.correlation, r.clientID)
+	ex.send = encodeRequest(rest, r.correlation, r.clientID)
 	ex.transform = func(body []byte) (kmsg.Response, error) {
 		resp, err := decodeResponse(r.key, r.version, body)
 		if err != nil {
