@@ -254,7 +254,7 @@ func (m *BrokerRegistrationChangeRecord) Decode(version int16, b []byte) error {
 func (*BrokerRegistrationChangeRecord) APIKey() int16 { return 17 }
 
 // ClearELRRecord is empties ELR and last known ELR of all partitions of a topic, or of every
-// topic. It changes no partition epoch.
+// topic. The partition epoch of each that had one rises by one.
 type ClearELRRecord struct {
 	// TopicName: empty for every topic.
 	TopicName string

@@ -108,7 +108,10 @@ func (c *Cluster) liveBrokers(ctx context.Context, n *Node) ([]int32, error) {
 
 func (c *Cluster) controllersAnswer(ctx context.Context, nodes []*Node) error {
 	for _, n := range nodes {
-		resp, err := c.ask(ctx, n.Addr(ListenerController), kmsg.NewPtrApiVersionsRequest())
+		req := kmsg.NewPtrApiVersionsRequest()
+		// Since v3 an empty name is refused with INVALID_REQUEST.
+		req.ClientSoftwareName, req.ClientSoftwareVersion = "harness", "1"
+		resp, err := c.ask(ctx, n.Addr(ListenerController), req)
 		if err != nil {
 			return fmt.Errorf("ask %s: %w", n, err)
 		}
