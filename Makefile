@@ -111,7 +111,7 @@ bench: bench-throughput ## All benchmarks
 .PHONY: bench-throughput
 bench-throughput: build ## This system, MirrorMaker 2 and native replication: build/bench/throughput.json
 	@mkdir -p $(BUILD)/bench
-	$(GO) build -trimpath -o $(BIN)/bench ./test/bench
+	$(GO) build -trimpath -ldflags '-X main.commit=$(COMMIT)' -o $(BIN)/bench ./test/bench
 	$(BIN)/bench throughput -out $(BUILD)/bench/throughput.json
 
 ##@ Housekeeping

@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 )
+
+// commit is set by the linker.
+var commit string
 
 // figures are a system's median round, and all of its rounds.
 type figures struct {
@@ -81,7 +83,7 @@ func makeReport(rounds map[string][]round, about run) report {
 
 func writeReport(cfg throughputConfig, r *rig, rounds map[string][]round) error {
 	rep := makeReport(rounds, run{
-		Commit: commit(), Finished: time.Now().UTC(), Cores: runtime.NumCPU(),
+		Commit: commit, Finished: time.Now().UTC(), Cores: runtime.NumCPU(),
 		Kafka: r.source.Installation().Version, MirrorMaker: harness.MirrorMakerVersion,
 		Bytes: r.bytes, Records: r.records, Partitions: cfg.partitions, RecordBytes: cfg.recordBytes, BatchBytes: cfg.batchBytes,
 		Destination: "one broker, one replica, for each system; brokers, clients and copier on one machine",
@@ -103,18 +105,4 @@ func writeReport(cfg throughputConfig, r *rig, rounds map[string][]round) error 
 	}
 	fmt.Println("written to", cfg.out)
 	return nil
-}
-
-// commit is what the binary was built from, if the build knew.
-func commit() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return ""
 }
