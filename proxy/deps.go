@@ -23,6 +23,8 @@ type View interface {
 	Subscribe(fn func(metadata.Delta)) (cancel func())
 }
 
+var _ View = (*metadata.Image)(nil)
+
 // Mirrors is what the proxy needs of the mirrors' recorded state.
 type Mirrors interface {
 	// MirrorOf names the mirror that a topic belongs, or belonged, to.
