@@ -71,7 +71,7 @@ func (c Codec) String() string {
 }
 
 // Batch is one whole record batch of magic 2. Its bytes belong to whoever holds it
-// and usually share a buffer with its neighbours; the setters write in place.
+// and usually share a buffer with others; the setters write in place.
 //
 // The accessors do not check: a Batch comes from Next or Iterate, which do.
 type Batch []byte

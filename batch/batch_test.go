@@ -112,7 +112,7 @@ func TestNext(t *testing.T) {
 		in    []byte
 		first int // size
 		rest  int
-		err   error
+		err   any
 	}{
 		{"nothing", nil, 0, 0, nil},
 		{"part of the length", both[:11], 0, 11, nil},
@@ -122,11 +122,11 @@ func TestNext(t *testing.T) {
 		{"whole", one, len(one), 0, nil},
 		{"two", both, len(one), len(two), nil},
 		{"whole and a part", both[:len(one)+20], len(one), 20, nil},
-		{"magic 1", old, 0, len(old), &batch.MagicError{}},
-		{"magic 1, partial", old[:17], 0, 17, &batch.MagicError{}},
-		{"shorter than a header", short, 0, len(short), &batch.LengthError{}},
-		{"negative", negative, 0, len(negative), &batch.LengthError{}},
-		{"no magic byte", tiny, 0, len(tiny), &batch.LengthError{}},
+		{"magic 1", old, 0, len(old), new(*batch.MagicError)},
+		{"magic 1, partial", old[:17], 0, 17, new(*batch.MagicError)},
+		{"shorter than a header", short, 0, len(short), new(*batch.LengthError)},
+		{"negative", negative, 0, len(negative), new(*batch.LengthError)},
+		{"no magic byte", tiny, 0, len(tiny), new(*batch.LengthError)},
 	} {
 		first, rest, err := batch.Next(c.in)
 		if len(first) != c.first || len(rest) != c.rest {
@@ -135,21 +135,13 @@ func TestNext(t *testing.T) {
 		if (first == nil) != (c.first == 0) {
 			t.Errorf("%s: first is nil: %v", c.name, first == nil)
 		}
-		switch c.err.(type) {
-		case nil:
+		switch {
+		case c.err == nil:
 			if err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
-		case *batch.MagicError:
-			var e *batch.MagicError
-			if !errors.As(err, &e) {
-				t.Errorf("%s: %v", c.name, err)
-			}
-		case *batch.LengthError:
-			var e *batch.LengthError
-			if !errors.As(err, &e) {
-				t.Errorf("%s: %v", c.name, err)
-			}
+		case !errors.As(err, c.err):
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 	if got := batch.PartialSize(one[:12]); got != int64(len(one)) {

@@ -37,7 +37,10 @@ type ingested struct {
 func ingest(data []byte, next int64, tagger batch.Tagger) ingested {
 	in := ingested{next: next, epoch: -1}
 	n := 0
-	for range batch.Iterate(data) { // counted first, so that one allocation does
+	for _, err := range batch.Iterate(data) { // counted first, so that one allocation does
+		if err != nil {
+			break
+		}
 		n++
 	}
 	if n > 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -308,4 +309,16 @@ func answer(c *kfake.Cluster, partition int32, from int64, n int, fn func(*kmsg.
 		}
 		return nil, nil, false
 	})
+}
+
+func createTopic(t testing.TB, cl *kgo.Client, topic string, partitions int32) error {
+	req := kmsg.NewPtrCreateTopicsRequest()
+	ct := kmsg.NewCreateTopicsRequestTopic()
+	ct.Topic, ct.NumPartitions, ct.ReplicationFactor = topic, partitions, 1
+	req.Topics = append(req.Topics, ct)
+	resp, err := req.RequestWith(t.Context(), cl)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 }

@@ -143,15 +143,15 @@ func (r *reader) offset(ctx context.Context, timestamp int64) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("ask broker %d for offsets: %w", broker, err)
 	}
-	for _, rt := range raw.(*kmsg.ListOffsetsResponse).Topics {
-		for _, rp := range rt.Partitions {
-			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-				return 0, fmt.Errorf("ask broker %d for offsets: %w", broker, err)
-			}
-			return rp.Offset, nil
-		}
+	resp := raw.(*kmsg.ListOffsetsResponse)
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, fmt.Errorf("broker %d answers a question for offsets with nothing", broker)
 	}
-	return 0, fmt.Errorf("broker %d answers a question for offsets with nothing", broker)
+	rp := &resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+		return 0, fmt.Errorf("ask broker %d for offsets: %w", broker, err)
+	}
+	return rp.Offset, nil
 }
 
 // Read implements Reader.
@@ -185,23 +185,22 @@ func (r *reader) fetch(ctx context.Context, offset int64) ([]byte, int64, error)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return nil, 0, fmt.Errorf("fetch from broker %d: %w", broker, err)
 	}
-	for _, rt := range resp.Topics {
-		for _, rp := range rt.Partitions {
-			switch err := kerr.ErrorForCode(rp.ErrorCode); {
-			case errors.Is(err, kerr.OffsetOutOfRange):
-				return r.outOfRange(ctx, broker, offset)
-			case err != nil:
-				return nil, 0, fmt.Errorf("fetch from broker %d: %w", broker, err)
-			}
-			// A mirror's leader has no data; it sends readers to a real replica.
-			if to := rp.PreferredReadReplica; to >= 0 && to != broker && !chosen && len(rp.RecordBatches) == 0 {
-				r.preferred = to
-				return r.fetch(ctx, offset)
-			}
-			return rp.RecordBatches, rp.HighWatermark, nil
-		}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, 0, fmt.Errorf("broker %d answers a fetch with nothing", broker)
 	}
-	return nil, 0, fmt.Errorf("broker %d answers a fetch with nothing", broker)
+	rp := &resp.Topics[0].Partitions[0]
+	switch err := kerr.ErrorForCode(rp.ErrorCode); {
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return r.outOfRange(ctx, broker, offset)
+	case err != nil:
+		return nil, 0, fmt.Errorf("fetch from broker %d: %w", broker, err)
+	}
+	// A mirror's leader has no data; it sends readers to a real replica.
+	if to := rp.PreferredReadReplica; to >= 0 && to != broker && !chosen && len(rp.RecordBatches) == 0 {
+		r.preferred = to
+		return r.fetch(ctx, offset)
+	}
+	return rp.RecordBatches, rp.HighWatermark, nil
 }
 
 // outOfRange tells a replica that lags, which is to be asked again, from an offset that
