@@ -382,9 +382,13 @@ func (f *Fetcher) finish(p *part, err error) {
 
 // lost gives a part back to the resolver after a failure that can be cured: at once
 // the first time, since the usual cause is a leader that moved, later after a pause.
-func (f *Fetcher) lost(p *part, err error) {
+func (f *Fetcher) lost(p *part, err error) { f.giveBack(p, err, slog.LevelWarn) }
+
+// giveBack is lost with a level for the log: lower for a failure that many partitions
+// share, which whoever saw it logs once.
+func (f *Fetcher) giveBack(p *part, err error, level slog.Level) {
 	f.mu.Lock()
-	f.fail(p, err)
+	f.fail(p, err, level)
 	if p.attempts > 1 {
 		p.retryAt = time.Now().Add(f.cfg.Backoff)
 	}
@@ -396,7 +400,7 @@ func (f *Fetcher) lost(p *part, err error) {
 }
 
 // fail notes a failure; mu is held. It logs the first one and then fewer and fewer.
-func (f *Fetcher) fail(p *part, err error) {
+func (f *Fetcher) fail(p *part, err error, level slog.Level) {
 	if p.attempts == 0 {
 		p.failedSince = time.Now()
 	}
@@ -404,7 +408,7 @@ func (f *Fetcher) fail(p *part, err error) {
 	p.failure = err
 	f.stats.retries.Add(1)
 	if n := p.attempts; n&(n-1) == 0 && !errors.Is(err, context.Canceled) {
-		f.log.Warn("fetching from the source failed, trying again", "topic", p.topic, "partition", p.partition,
+		f.log.Log(f.ctx, level, "fetching from the source failed, trying again", "topic", p.topic, "partition", p.partition,
 			"leader", p.leader, "leader epoch", p.leaderEpoch, "attempt", n, "error", err)
 	}
 }
@@ -414,7 +418,7 @@ func (f *Fetcher) well(p *part) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p.attempts > 0 {
-		f.log.Info("fetching from the source works again", "topic", p.topic, "partition", p.partition,
+		f.log.Debug("fetching from the source works again", "topic", p.topic, "partition", p.partition,
 			"leader", p.leader, "leader epoch", p.leaderEpoch, "after", time.Since(p.failedSince).Round(time.Millisecond))
 	}
 	p.attempts, p.failure, p.failedSince, p.retryAt = 0, nil, time.Time{}, time.Time{}

@@ -79,9 +79,22 @@ func TestRealSource(t *testing.T) {
 	if err != nil || id != c.ID() {
 		t.Errorf("cluster id %q, %v, want %q", id, err, c.ID())
 	}
-	infos, err := f.Topics(ctx, load.TopicNames())
-	if err != nil {
-		t.Fatal(err)
+	var infos map[string]TopicInfo
+	for try := 0; ; try++ {
+		if infos, err = f.Topics(ctx, load.TopicNames()); err != nil {
+			t.Fatal(err)
+		}
+		unknown := false
+		for _, info := range infos {
+			unknown = unknown || info.Err != nil
+		}
+		if !unknown || try == 50 {
+			break
+		}
+		// The broker that was asked has not heard of the new topics yet.
+		if err := load.WaitAcked(ctx, int64(10*try)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	type tp struct {
 		topic string
@@ -159,7 +172,7 @@ func TestRealSource(t *testing.T) {
 	// An epoch that the source never had is out of range, one that ended before diverges.
 	k := tp{"load-idempotent", 0}
 	got := live[k].got
-	first, last := got[0].LeaderEpoch(), got[len(got)-1].LeaderEpoch()
+	last := got[len(got)-1].LeaderEpoch()
 	end := got[len(got)-1].NextOffset()
 	var serr *SourceError
 	s := newSink()
@@ -169,8 +182,8 @@ func TestRealSource(t *testing.T) {
 	}
 	for k, s := range live { // one whose leader died
 		got := s.got
-		first, last = got[0].LeaderEpoch(), got[len(got)-1].LeaderEpoch()
-		if first == last {
+		first := got[0].LeaderEpoch()
+		if first == got[len(got)-1].LeaderEpoch() {
 			continue
 		}
 		s := newSink()

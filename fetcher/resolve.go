@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"time"
@@ -90,9 +91,15 @@ func (f *Fetcher) resolveParts(parts []*part) {
 		names = append(names, t)
 	}
 	found, err := f.metadata(f.ctx, names)
+	if f.ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		f.log.Warn("the source does not answer for its metadata, trying again", "partitions", len(ask), "error", err)
+	}
 	for _, p := range ask {
 		if err != nil {
-			f.later(p, err)
+			f.wait(p, err, slog.LevelDebug)
 			continue
 		}
 		f.resolved(p, found[p.topic])
@@ -114,10 +121,12 @@ func (f *Fetcher) hint(p *part) (leader, bool) {
 }
 
 // later gives a part another turn after a pause.
-func (f *Fetcher) later(p *part, err error) {
+func (f *Fetcher) later(p *part, err error) { f.wait(p, err, slog.LevelWarn) }
+
+func (f *Fetcher) wait(p *part, err error, level slog.Level) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fail(p, err)
+	f.fail(p, err, level)
 	p.retryAt = time.Now().Add(f.cfg.Backoff)
 }
 
@@ -198,7 +207,7 @@ func (f *Fetcher) assign(p *part, l leader) {
 	}
 	addr, ok := f.brokers[p.target()]
 	if !ok {
-		f.fail(p, fmt.Errorf("broker %d is not among the source's brokers", p.target()))
+		f.fail(p, fmt.Errorf("broker %d is not among the source's brokers", p.target()), slog.LevelWarn)
 		p.replica = -1
 		p.retryAt = time.Now().Add(f.cfg.Backoff)
 		return

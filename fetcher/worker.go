@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -329,8 +330,11 @@ func (w *worker) take(ctx context.Context, r result) {
 		return
 	}
 	if err != nil {
+		err = fmt.Errorf("fetch from %s: %w", w.key.addr, err)
+		// Every poll of a broker that is gone fails: once per backoff, so not too often.
+		w.f.log.Warn("a fetch from a source broker failed, looking for the leaders", "partitions", len(l.asks), "error", err)
 		for _, p := range l.asks {
-			w.release(l, p, fmt.Errorf("fetch from %s: %w", w.key.addr, err))
+			w.release(l, p, err, slog.LevelDebug)
 		}
 		return
 	}
@@ -357,18 +361,18 @@ func (w *worker) take(ctx context.Context, r result) {
 		}
 	}
 	for _, p := range l.asks {
-		w.release(l, p, errAbsent)
+		w.release(l, p, errAbsent, slog.LevelWarn)
 	}
 }
 
 // release gives back a part that a lane asked for and got no answer for.
-func (w *worker) release(l *lane, p *part, err error) {
+func (w *worker) release(l *lane, p *part, err error, level slog.Level) {
 	// The owner first: the rest of the part is another's if that is not us.
 	if p.removed.Load() || p.owner.Load() != w || p.lane != l {
 		return
 	}
 	p.lane = nil
-	w.f.lost(p, err)
+	w.f.giveBack(p, err, level)
 }
 
 // partition works on one partition's part of an answer.
@@ -464,7 +468,7 @@ func (w *worker) strike(p *part) bool {
 func (w *worker) moved(p *part, err error) {
 	f := w.f
 	f.mu.Lock()
-	f.fail(p, err)
+	f.fail(p, err, slog.LevelInfo)
 	p.replica = -1
 	p.owner.Store(nil)
 	f.mu.Unlock()
