@@ -117,6 +117,9 @@ func (c *Coordinator) routed(ctx context.Context, fromPeer bool, mirror string, 
 		return failed(req, err)
 	}
 	if c.store.Partitions() == 0 {
+		if fromPeer { // who has seen the state topic created asks again until it is seen here
+			return failed(req, ErrNoCoordinator)
+		}
 		return failed(req, refuse(protocol.UnknownClusterMirror, "there is no mirror %q", mirror))
 	}
 	var answer kmsg.Response

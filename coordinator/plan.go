@@ -142,6 +142,18 @@ func chooseVirtual(v ids.Virtual, live, current []int32, keep func(int32) bool, 
 // reassigning tells whether a reassignment of the partition is pending.
 func reassigning(p *metadata.Partition) bool { return len(p.Adding) > 0 || len(p.Removing) > 0 }
 
+// towards returns what to ask the controller for to get a partition to target. A replica
+// that is still being added cannot be removed: the controller then waits for ever for what
+// it removes. Such a reassignment is cancelled first (nil), and looked at again.
+func towards(p *metadata.Partition, target []int32) []int32 {
+	for _, id := range p.Adding {
+		if !slices.Contains(target, id) {
+			return nil
+		}
+	}
+	return target
+}
+
 // settled returns the replicas a partition has once what is pending is done.
 func settled(p *metadata.Partition) []int32 {
 	return slices.DeleteFunc(slices.Clone(p.Replicas), func(id int32) bool { return slices.Contains(p.Removing, id) })
@@ -251,7 +263,7 @@ func rememberReplicas(wanted map[string]*string, v ids.Virtual, parts []*metadat
 	for _, p := range parts {
 		target, ok := targets[p.Partition]
 		real := v.Real(p.Replicas)
-		if !ok || len(target) >= len(real) {
+		if !ok || target == nil || len(target) >= len(real) {
 			continue
 		}
 		key := restoredReplicas + itoa(p.Partition)

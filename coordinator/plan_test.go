@@ -267,3 +267,19 @@ func TestCheckName(t *testing.T) {
 		}
 	}
 }
+
+// TestTowards: seen on 4.4: a replica that is being added and removed at once keeps the
+// reassignment pending for ever.
+func TestTowards(t *testing.T) {
+	p := &metadata.Partition{Replicas: []int32{10001, 10002, 1, 2}, Adding: []int32{10001, 10002}}
+	if got := towards(p, []int32{1, 2}); got != nil {
+		t.Errorf("got %v, want a cancel", got)
+	}
+	if got := towards(p, []int32{10002, 10001, 1, 2}); len(got) != 4 {
+		t.Errorf("got %v", got)
+	}
+	p.Adding = nil
+	if got := towards(p, []int32{1, 2}); len(got) != 2 {
+		t.Errorf("got %v", got)
+	}
+}

@@ -201,7 +201,7 @@ func TestRealCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	producer := dst.ClientT(t, kgo.DefaultProduceTopic("filled"))
+	producer := dst.ClientT(t, kgo.DefaultProduceTopic("filled"), kgo.RecordDeliveryTimeout(30*time.Second))
 	if err := producer.ProduceSync(ctx, kgo.StringRecord("x"), kgo.StringRecord("y")).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,9 @@ func TestRealCluster(t *testing.T) {
 		}
 		return true
 	})
-	if err := producer.ProduceSync(ctx, &kgo.Record{Topic: "orders", Value: []byte("x")}).FirstErr(); err == nil {
+	// Too few in sync is worth another try to a client, so this one has little patience.
+	hasty := dst.ClientT(t, kgo.RecordDeliveryTimeout(3*time.Second), kgo.DisableIdempotentWrite())
+	if err := hasty.ProduceSync(ctx, &kgo.Record{Topic: "orders", Key: []byte("k"), Value: []byte("x")}).FirstErr(); err == nil {
 		t.Error("a locked topic takes a write")
 	}
 

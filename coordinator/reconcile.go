@@ -299,7 +299,7 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: id, Partition: p.Partition})
 		if s.State == Failed && s.Detail == DetailConsentNeeded {
 			if h := r.removeUnwanted(p); h != nil {
-				targets[p.Partition] = h
+				targets[p.Partition] = towards(p, h)
 			}
 			continue
 		}
@@ -321,7 +321,7 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 			}
 			continue
 		}
-		targets[p.Partition] = append(slices.Clone(want), v.Real(settled(p))...)
+		targets[p.Partition] = towards(p, append(slices.Clone(want), v.Real(settled(p))...))
 		for _, b := range want {
 			if slices.Contains(live, b) && (reorder || !slices.Contains(have, b)) {
 				windows[b] = true
@@ -368,7 +368,7 @@ func (r *Reconciler) grace(id int32) time.Duration {
 func (r *Reconciler) removeUnwanted(p *metadata.Partition) []int32 {
 	v := r.c.cfg.Virtual
 	isr := v.Real(p.ISR)
-	if len(v.Only(settled(p))) == 0 || len(isr) == 0 || reassigning(p) {
+	if len(v.Only(settled(p))) == 0 || len(isr) == 0 {
 		return nil
 	}
 	return isr
@@ -399,7 +399,7 @@ func (r *Reconciler) assign(ctx context.Context, topic string, id ids.UUID, targ
 			if now == nil {
 				return true // deleted meanwhile
 			}
-			if !sameSet(settled(now), want) {
+			if want == nil && reassigning(now) || want != nil && !sameSet(settled(now), want) {
 				return false
 			}
 		}
@@ -627,7 +627,7 @@ func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, err
 			// The controller takes the first of the list that is in sync.
 			h.target = longestFirst(h.target, r.c.deps.Destination.logEnds(ctx, t.Name, p.Partition, h.target))
 		}
-		targets[p.Partition] = h.target
+		targets[p.Partition] = towards(p, h.target)
 	}
 	if waits != "" {
 		r.waiting(key, waits)
@@ -654,6 +654,9 @@ func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, err
 		parts = r.c.img.TopicPartitions(id)
 	}
 	for _, p := range parts {
+		if len(v.Only(settled(p))) > 0 {
+			return 50 * time.Millisecond, nil // a pending one was cancelled; now the rest
+		}
 		if slices.ContainsFunc(p.Replicas, v.Is) {
 			r.waiting(key, fmt.Sprintf("partition %d: the reassignment away from virtual brokers", p.Partition))
 			return 0, nil

@@ -182,7 +182,6 @@ func (s *Store) read(ctx context.Context, id ids.UUID) error {
 		// the same here.
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(500*time.Millisecond),
-		kgo.KeepRetryableFetchErrors(),
 		kgo.MetadataMinAge(250*time.Millisecond),
 		kgo.DialTimeout(3*time.Second),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
