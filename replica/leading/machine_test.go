@@ -104,6 +104,7 @@ func TestR2NoRealMemberNoMove(t *testing.T) {
 	r.metadata(func(v *View) { v.ISR, v.ELR = []int32{v1, v2}, []int32{1, 2, 3} })
 	// A pending expansion makes a real member of the maximal ISR, not of the committed one.
 	r.fetch(1, 100, 5)
+	r.pass(time.Second)
 	r.hw(80)
 }
 
@@ -213,6 +214,21 @@ func TestR3Joining(t *testing.T) {
 	}
 }
 
+func TestR3NoJoinBelowTheStartOfTheEpoch(t *testing.T) {
+	r := newRig(t)
+	r.view.MinISR = 5
+	r.leads(40)
+	r.metadata(isr(v1, v2, 1, 2))
+	r.fetch(3, 60, 4) // above the high watermark
+	if got := r.proposed(); got != nil {
+		t.Errorf("proposed %v", got)
+	}
+	r.fetch(3, 80, 4)
+	if got := r.proposed(); !slices.Contains(got, 3) {
+		t.Errorf("proposed %v", got)
+	}
+}
+
 func TestR3EpochsOfAProposal(t *testing.T) {
 	r := newRig(t)
 	r.leads(80)
@@ -266,8 +282,11 @@ func TestR3AnswersOfTheController(t *testing.T) {
 			t.Error("not asked again")
 		}
 		r.hw(80)
+		r.pass(time.Second)
+		r.hw(80)
 		// This one's refusal says nothing of the first sending.
 		r.altered(codeStaleBrokerEpoch, false)
+		r.pass(time.Second)
 		r.hw(80)
 	})
 	t.Run("timed out at the controller is ambiguous", func(t *testing.T) {
@@ -308,11 +327,11 @@ func TestISRLagIsMeasuredByWhatWasOffered(t *testing.T) {
 	// never gets there.
 	for range 12 {
 		r.pass(maxLag / 8)
+		r.ingest(BatchInfo{end, end + 9, 1})
 		r.fetch(1, end, 5)
 		r.fetch(2, end, 5)
 		r.fetch(3, 85, 5)
 		r.fetch(v2, 0, lineage.Undefined)
-		r.ingest(BatchInfo{end, end + 9, 1})
 		end += 10
 	}
 	if got := r.proposed(); !slices.Equal(got, []int32{v1, v2, 1, 2}) {

@@ -196,6 +196,7 @@ type simWorld struct {
 	nextID  int
 	gone    map[int]bool // ids that the source lost: compacted, retained, truncated
 	state   lineage.Record
+	barrier int32 // epoch of the newest barrier in the state topic
 	visible map[int64]int
 	stopped int // 0 mirroring, 1 stopping, 2 stopped
 	giveUp  bool
@@ -829,6 +830,9 @@ func (w *simWorld) act(v *simVirt) {
 		switch a := a.(type) {
 		case ReadState:
 			w.again(v, "read state", func() func() {
+				// The barrier fences: a late write of an earlier leader would be lost to
+				// this one, though a log may hold what that leader served after it.
+				w.barrier = max(w.barrier, a.Epoch)
 				rec := w.state
 				return home(func() { m.StateRead(w.now, a.Epoch, rec, Consent{Truncate: true, AllowLoss: true}) })
 			})
@@ -858,7 +862,7 @@ func (w *simWorld) act(v *simVirt) {
 			})
 		case Persist:
 			w.again(v, "persist the lineage", func() func() {
-				if newest, _ := w.state.Newest(); newest > a.Epoch || w.stopped == 2 {
+				if newest, _ := w.state.Newest(); max(newest, w.barrier) > a.Epoch || w.stopped == 2 {
 					return nil
 				}
 				w.state = a.Record
