@@ -76,7 +76,7 @@ func (m *Manager) follow() {
 // follows returns the broker that the partition is to be followed from.
 func (m *Manager) follows(p *partition) (leader int32, ok bool) {
 	img := m.image.Partition(p.tp)
-	if img == nil || img.Leader < 0 || img.Leader == m.cfg.ID || !slices.Contains(img.Replicas, m.cfg.ID) {
+	if img == nil || !m.registered() || img.Leader < 0 || img.Leader == m.cfg.ID || !slices.Contains(img.Replicas, m.cfg.ID) {
 		return 0, false
 	}
 	// In the ISR means ready to lead: only for a topic whose mirror is known and runs.

@@ -252,12 +252,24 @@ func (m *Manager) view(img *metadata.Partition) leading.View {
 		MinISR:     m.minISR(img.Topic),
 		Brokers:    make(map[int32]leading.BrokerView, len(img.Replicas)),
 	}
+	if !m.registered() {
+		// Whoever the metadata log means is a former process with our id. Leading under an
+		// epoch that it led would make (offset, epoch) ambiguous: the registration of this
+		// process ends that epoch, and only what comes after is ours (B5).
+		v.Leader = lineage.Undefined
+	}
 	for _, id := range img.Replicas {
 		if b, ok := m.image.Broker(id); ok {
 			v.Brokers[id] = leading.BrokerView{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.ShuttingDown}
 		}
 	}
 	return v
+}
+
+// registered tells whether the image shows the registration of this very process.
+func (m *Manager) registered() bool {
+	b, ok := m.image.Broker(m.cfg.ID)
+	return ok && b.Epoch == m.broker.Epoch()
 }
 
 // minISR is the topic's min.insync.replicas as the metadata log knows it. The write lock

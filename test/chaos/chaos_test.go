@@ -14,7 +14,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 	"github.com/cluster-mirroring/mirror-sidecar/test/workload"
@@ -27,6 +29,8 @@ const (
 	envPauses = "MIRROR_CHAOS_PAUSES"
 	envSeed   = "MIRROR_CHAOS_SEED"
 )
+
+const partitions = 2 // of each topic
 
 func setting(name string, def int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
@@ -55,7 +59,7 @@ func TestSidecarsDieAndPause(t *testing.T) {
 	}
 	source := harness.StartT(t, harness.Config{Name: "source", Brokers: 1})
 	dest, err := stack.Start(ctx, stack.Config{
-		Kafka: harness.Config{Name: "destination", Brokers: 2},
+		Kafka: harness.Config{Name: "destination", Brokers: 2, Properties: map[string]string{"default.replication.factor": "2"}},
 		Bin:   bin,
 	})
 	if err != nil {
@@ -69,7 +73,7 @@ func TestSidecarsDieAndPause(t *testing.T) {
 	})
 
 	load, err := workload.New(workload.Config{
-		Bootstrap: source.Bootstrap(harness.ListenerInternal), Partitions: 2, Rate: 300,
+		Bootstrap: source.Bootstrap(harness.ListenerInternal), Partitions: partitions, Rate: 300,
 		Kinds: []workload.Kind{workload.Idempotent, workload.Transactional, workload.OpenTransaction, workload.Shapes},
 	})
 	if err != nil {
@@ -78,13 +82,8 @@ func TestSidecarsDieAndPause(t *testing.T) {
 	if err := load.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	topics := strings.Join(load.TopicNames(), ",")
-	config := filepath.Join(t.TempDir(), "mirror.properties")
-	if err := os.WriteFile(config, []byte("bootstrap.servers="+strings.Join(source.Bootstrap(harness.ListenerInternal), ",")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cli(ctx, t, dest, "--create", "--mirror", "m", "--mirror-config", config)
-	cli(ctx, t, dest, "--start", "--mirror", "m", "--topics", topics, "--wait")
+	start(ctx, t, source, dest, load.TopicNames())
+	mirroring(ctx, t, dest, load.TopicNames())
 
 	// Kills and pauses in a random order.
 	faults := make([]bool, kills+pauses)
@@ -137,11 +136,39 @@ func TestSidecarsDieAndPause(t *testing.T) {
 	compare(ctx, t, source, dest, load.TopicNames())
 }
 
-func cli(ctx context.Context, t *testing.T, s *stack.Stack, args ...string) {
+// start creates the mirror and starts the topics.
+func start(ctx context.Context, t *testing.T, source *harness.Cluster, dest *stack.Stack, topics []string) {
 	t.Helper()
-	out, err := s.CLI(ctx, args...)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(dest.Proxies()...), kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())))
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	bootstrap := strings.Join(source.Bootstrap(harness.ListenerInternal), ",")
+	create := protocol.NewCreateClusterMirrorRequest()
+	create.MirrorName = "m"
+	create.Configs = []protocol.MirrorConfig{{Name: "bootstrap.servers", Value: &bootstrap}}
+	resp, err := cl.SeedBrokers()[0].Request(ctx, &create)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := resp.(*protocol.CreateClusterMirrorResponse); r.ErrorCode != 0 {
+		t.Fatalf("create: %+v", r)
+	}
+	begin := protocol.NewStartMirrorTopicsRequest()
+	begin.MirrorName, begin.Topics = "m", topics
+	resp, err = cl.SeedBrokers()[0].Request(ctx, &begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := resp.(*protocol.StartMirrorTopicsResponse)
+	for _, topic := range r.Topics {
+		if topic.ErrorCode != 0 {
+			t.Fatalf("start: %+v", r)
+		}
+	}
+	if r.ErrorCode != 0 {
+		t.Fatalf("start: %+v", r)
 	}
 }
 
@@ -206,6 +233,9 @@ func mirroring(ctx context.Context, t *testing.T, s *stack.Stack, topics []strin
 	t.Helper()
 	until(ctx, t, 60*time.Second, func() string {
 		for _, d := range describe(ctx, t, s, topics) {
+			if len(d.Partitions) != partitions {
+				return fmt.Sprintf("%s has %d partitions (%v)", d.Topic, len(d.Partitions), d.Err)
+			}
 			for _, p := range d.Partitions {
 				if p.Leader < stack.VirtualOffset {
 					return fmt.Sprintf("%s-%d is led by %d (isr %v)", d.Topic, p.Partition, p.Leader, p.ISR)
@@ -249,7 +279,7 @@ func caughtUp(ctx context.Context, t *testing.T, source *harness.Cluster, dest *
 func compare(ctx context.Context, t *testing.T, source *harness.Cluster, dest *stack.Stack, topics []string) {
 	t.Helper()
 	for _, topic := range topics {
-		for p := range int32(2) {
+		for p := range int32(partitions) {
 			diff, err := dest.Cluster.SameLogs(topic, p, harness.Compare{})
 			if err != nil {
 				t.Fatal(err)
