@@ -69,6 +69,10 @@ test-race: ## The same with the race detector
 test-real: build ## Every test, on real brokers (JDK and Maven)
 	$(GO) test -count=1 -p 1 -timeout $(REAL_TIMEOUT) $$($(GO) list ./... | grep -Ev '$(LONG_PACKAGES)')
 
+.PHONY: mutants
+mutants: ## Remove each rule of leading in turn: a test must notice (minutes)
+	$(GO) run ./test/mutants
+
 .PHONY: fuzz
 fuzz: ## Every fuzz target, FUZZ_TIME each (20s)
 	FUZZ_TIME=$(FUZZ_TIME) ./scripts/fuzz.sh

@@ -102,8 +102,10 @@ func TestR2NoRealMemberNoMove(t *testing.T) {
 	r.view.MinISR = 1
 	r.follows(100)
 	r.metadata(func(v *View) { v.ISR, v.ELR = []int32{v1, v2}, []int32{1, 2, 3} })
-	// A pending expansion makes a real member of the maximal ISR, not of the committed one.
-	r.fetch(1, 100, 5)
+	// Pending expansions make real members of the maximal ISR, not of the committed one.
+	for id := int32(1); id <= 3; id++ {
+		r.fetch(id, 100, 5)
+	}
 	r.pass(time.Second)
 	r.hw(80)
 }
@@ -961,6 +963,15 @@ func TestR16MembersOfSJoinBeforeTheSourceAnswers(t *testing.T) {
 	if got := r.proposed(); got != nil {
 		t.Errorf("proposed %v", got)
 	}
+	// Not even one that S came from and that left since.
+	r = newRig(t)
+	r.collected([3]int64{80, 80, 80})
+	r.marks(nil)
+	r.metadata(isr(v1, v2, 1, 2))
+	r.fetch(3, 80, 4)
+	if got := r.proposed(); got != nil {
+		t.Errorf("proposed %v", got)
+	}
 }
 
 func TestR16Retake(t *testing.T) {
@@ -1033,6 +1044,7 @@ func TestR17HandBack(t *testing.T) {
 	r.last(StopReading{})
 	r.fetch(1, 100, 5)
 	r.fetch(2, 100, 5)
+	r.fetch(3, 80, 4)
 	r.none(Quiesced{}, "3 has not got everything")
 	r.fetch(3, 100, 5)
 	q := r.last(Quiesced{}).(Quiesced)
@@ -1324,6 +1336,10 @@ func TestNothingAboveTheHighWatermarkIsEvicted(t *testing.T) {
 	}
 	if got := r.m.EvictBelow(); got > 80 {
 		t.Errorf("EvictBelow = %d, the high watermark is 80", got)
+	}
+	r.metadata(isr(v1, v2))
+	if got := r.m.EvictBelow(); got > 80 {
+		t.Errorf("EvictBelow = %d without a real member, the high watermark is 80", got)
 	}
 }
 
