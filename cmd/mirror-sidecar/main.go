@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.uber.org/dig"
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxevent"
 
@@ -67,7 +68,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		wiring(),
 	)
 	if err := app.Err(); err != nil {
-		log.Error("the sidecar cannot start", "error", err)
+		// How the parts hang together says nothing to whom a wrong address has befallen.
+		log.Error("the sidecar cannot start", "error", dig.RootCause(err))
 		return 1
 	}
 	start, cancel := context.WithTimeout(context.Background(), startTimeout)

@@ -140,13 +140,17 @@ func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, ctl *con
 // findHome waits for the home broker, which may be starting as well.
 func findHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, v ids.Virtual, clusterID string) (replica.Home, error) {
 	for {
-		home, err := replica.FindHome(ctx, cl, image, v)
-		if err == nil {
-			return home, nil
+		// A broker of another cluster is a mistake that no waiting mends, and one that its id
+		// does not show: most clusters have a broker 1.
+		id, err := clusterOf(ctx, cl)
+		if err == nil && id != clusterID {
+			return replica.Home{}, fmt.Errorf("home.broker.bootstrap is of cluster %s, controller.quorum.bootstrap.servers of cluster %s", id, clusterID)
 		}
-		// A broker of another cluster is a mistake that no waiting mends.
-		if m, merr := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl); merr == nil && m.ClusterID != nil && *m.ClusterID != clusterID {
-			return replica.Home{}, fmt.Errorf("home.broker.bootstrap is of cluster %s, controller.quorum.bootstrap.servers of cluster %s", *m.ClusterID, clusterID)
+		var home replica.Home
+		if err == nil {
+			if home, err = replica.FindHome(ctx, cl, image, v); err == nil {
+				return home, nil
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -154,6 +158,21 @@ func findHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, v ids.
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+// clusterOf asks the home broker itself, not whom it names.
+func clusterOf(ctx context.Context, cl *kgo.Client) (string, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{} // none
+	resp, err := cl.SeedBrokers()[0].Request(ctx, req)
+	if err != nil {
+		return "", fmt.Errorf("home broker: %w", err)
+	}
+	m, ok := resp.(*kmsg.MetadataResponse)
+	if !ok || m.ClusterID == nil {
+		return "", errors.New("home broker: it does not tell its cluster's id")
+	}
+	return *m.ClusterID, nil
 }
 
 // clients reach the brokers of this cluster at the listener that they use among

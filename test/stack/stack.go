@@ -149,6 +149,11 @@ func (s *Stack) CLI(ctx context.Context, args ...string) (string, error) {
 			break
 		}
 	}
+	return s.CLIAt(ctx, bootstrap, args...)
+}
+
+// CLIAt is CLI against the given address.
+func (s *Stack) CLIAt(ctx context.Context, bootstrap string, args ...string) (string, error) {
 	args = append([]string{"--bootstrap-server", bootstrap}, args...)
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "kafka-cluster-mirrors"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
