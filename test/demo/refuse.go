@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"time"
 
@@ -182,30 +183,29 @@ func (m *mirroring) describe(ctx context.Context) (kadm.TopicDetail, error) {
 	return details[target], details[target].Err
 }
 
-// sizes says how many bytes and which log end every real replica of the target has: bytes
-// that are appended but not visible count too.
+// sizes says how many batches and which log end every real replica of the target has, read
+// from its files: what is appended but not visible counts too.
 func (m *mirroring) sizes(ctx context.Context) (string, error) {
-	dirs, err := m.dest.DescribeAllLogDirs(ctx, kadm.TopicsSet{target: nil})
+	topic, err := m.describe(ctx)
 	if err != nil {
 		return "", err
 	}
 	var out []string
 	for _, n := range m.stack.Cluster.Brokers() {
-		var bytes int64
-		dirs[n.ID()].Each(func(dir kadm.DescribedLogDir) {
-			dir.Topics.Each(func(p kadm.DescribedLogDirPartition) {
-				if p.Topic == target {
-					bytes += p.Size
-				}
-			})
-		})
-		out = append(out, fmt.Sprintf("broker %d: %d bytes", n.ID(), bytes))
+		for _, p := range topic.Partitions.Sorted() {
+			if !slices.Contains(p.Replicas, n.ID()) {
+				continue
+			}
+			log, err := n.ReadLog(target, p.Partition)
+			if err != nil {
+				return "", err
+			}
+			out = append(out, fmt.Sprintf("broker %d: partition %d has %d batches and ends at %d", n.ID(), p.Partition, len(log.Batches), log.EndOffset()))
+		}
 	}
-	ends, err := m.dest.ListEndOffsets(ctx, target)
-	if err != nil {
-		return "", err
+	if len(out) == 0 {
+		return "", fmt.Errorf("no broker has a log of %s", target)
 	}
-	ends.Each(func(o kadm.ListedOffset) { out = append(out, fmt.Sprintf("end of %d: %d", o.Partition, o.Offset)) })
 	return strings.Join(out, ", "), nil
 }
 
