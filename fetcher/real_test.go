@@ -202,7 +202,7 @@ func TestRealSource(t *testing.T) {
 func BenchmarkRealSource(b *testing.B) {
 	c := harness.StartT(b, harness.Config{Name: "source", Brokers: 1, FullJIT: true})
 	boot := c.Bootstrap(harness.ListenerClient)
-	cl := newClient(b, boot, kgo.ProducerBatchMaxBytes(900_000), kgo.ProducerLinger(20*time.Millisecond), kgo.MaxBufferedRecords(20_000))
+	cl := newClient(b, boot, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(900_000), kgo.ProducerLinger(20*time.Millisecond), kgo.MaxBufferedRecords(20_000))
 	const partitions, total = 4, 512 << 20
 	if err := createTopic(b, cl, "backlog", partitions); err != nil {
 		b.Fatal(err)
