@@ -384,6 +384,11 @@ func check(v *View, w stateWrite) ([]record, error) {
 		if !has {
 			merged = *w.lineage
 		}
+		if old.State == Stopping && merged.LastMirrorOffset < 0 {
+			// A replica that still persists a chain does not know how far the mirror came. Only a
+			// start forgets that.
+			merged.LastMirrorEpoch, merged.LastMirrorOffset = known.LastMirrorEpoch, known.LastMirrorOffset
+		}
 		out = append(out, record{kind: kindLineage, partition: w.key, value: merged})
 	}
 	if w.state != nil {

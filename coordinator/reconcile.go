@@ -634,6 +634,16 @@ func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, err
 		return max(r.c.cfg.StopReplicaWait-now.Sub(since), 500*time.Millisecond), nil
 	}
 
+	// Where a real broker leads, no leading sidecar says how far the mirror came. It must be
+	// known before anybody can write behind it.
+	for _, p := range parts {
+		if _, leaving := targets[p.Partition]; leaving && !v.Is(p.Leader) {
+			if err := r.recordEnd(ctx, t, p); err != nil {
+				return 0, err
+			}
+		}
+	}
+
 	// 2. Its own configs back, before the first write and the first marker.
 	if err := r.alter(ctx, t.Name, restoreConfigs(t, r.c.img.TopicConfig(t.Name))); err != nil {
 		return 0, err
@@ -677,6 +687,39 @@ func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, err
 	}
 	// 5. Open transactions of the source's producers end here; then STOPPED.
 	return 0, r.finish(ctx, t, parts)
+}
+
+// recordEnd records the last mirror epoch and offset of a partition that a real broker leads:
+// the end of that one's log, for the write lock is still on.
+func (r *Reconciler) recordEnd(ctx context.Context, t Topic, p *metadata.Partition) error {
+	tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
+	s, _ := r.c.view.State(t.Mirror, tp)
+	rec, known := r.c.view.Lineage(t.Mirror, tp)
+	if s.State == Stopped || !known || rec.LastMirrorOffset >= 0 {
+		return nil // recorded before, or nothing was ever mirrored
+	}
+	_, chain := rec.Newest()
+	if c, ok := rec.Chains[p.LeaderEpoch]; ok {
+		chain = c
+	}
+	if len(chain) == 0 {
+		return nil
+	}
+	end, ok := r.c.deps.Destination.logEnds(ctx, t.Name, p.Partition, []int32{p.Leader})[p.Leader]
+	if !ok {
+		return fmt.Errorf("mirror %s, %s-%d: broker %d leads and does not tell its log end", t.Mirror, t.Name, p.Partition, p.Leader)
+	}
+	if local, has := chain.FirstLocal(); has {
+		end = min(end, local) // not mirrored
+	}
+	epoch := max(p.LeaderEpoch, s.LeaderEpoch)
+	if s.State != Stopping {
+		if err := r.c.WriteState(ctx, t.Mirror, tp, epoch, PartitionState{State: Stopping, StateEpoch: -1}); err != nil {
+			return err
+		}
+	}
+	rec.LastMirrorEpoch, rec.LastMirrorOffset = chain.SourceEpochBefore(end), end
+	return r.c.WriteLineage(ctx, t.Mirror, tp, epoch, rec)
 }
 
 func (r *Reconciler) stoppingSince(key topicKey, now time.Time) time.Time {
