@@ -319,6 +319,30 @@ func newManager(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, b
 	return m, nil
 }
 
+// behindVirtual lists whom the virtual listener relays to, best first. Who comes there found
+// the virtual broker around the proxies, at the listener that brokers use among
+// themselves. With the home broker dead it is any other that lives: the virtual broker may
+// lead, and its followers and the other sidecars must reach it.
+func behindVirtual(c *cluster, cfg *config.Sidecar) []string {
+	var home, live, others []string
+	for _, b := range c.image.Brokers() {
+		ep, ok := endpoint(b, c.home.Listener)
+		switch {
+		case cfg.VirtualOffset.Is(b.ID) || !ok:
+		case b.ID == c.home.ID && !b.Fenced:
+			home = append(home, address(ep))
+		case !b.Fenced:
+			live = append(live, address(ep))
+		default:
+			others = append(others, address(ep))
+		}
+	}
+	if len(home)+len(live)+len(others) == 0 {
+		return cfg.HomeBroker[:1]
+	}
+	return slices.Concat(home, live, others)
+}
+
 // proxies are the listeners: one for each of `listeners`, one for `virtual.listeners`.
 type proxies struct{}
 
@@ -392,10 +416,6 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		})
 		return nil
 	}
-	dialer := &net.Dialer{}
-	dial := func(addr func() string) func(context.Context) (net.Conn, error) {
-		return func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr()) }
-	}
 	for _, l := range cfg.Listeners {
 		name := l.Name
 		if name == "" {
@@ -403,7 +423,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		}
 		err := add(proxy.Config{
 			Name: name, IDs: cfg.VirtualOffset, Home: c.home.ID, Hosts: hosts, ReadOnlyError: code,
-			Dial: dial(func() string { return cfg.HomeBroker[0] }),
+			Dial: proxy.Dialer(func() []string { return cfg.HomeBroker[:1] }, nil),
 		}, net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
 		if err != nil {
 			return nil, err
@@ -416,16 +436,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		}
 		err := add(proxy.Config{
 			Name: name, Virtual: true, IDs: cfg.VirtualOffset, Home: c.home.ID, ReadOnlyError: code,
-			// Who comes here found the virtual broker around the proxies, at the listener
-			// that brokers use among themselves.
-			Dial: dial(func() string {
-				if home, ok := c.image.Broker(c.home.ID); ok {
-					if ep, ok := endpoint(home, c.home.Listener); ok {
-						return address(ep)
-					}
-				}
-				return cfg.HomeBroker[0]
-			}),
+			Dial: proxy.Dialer(func() []string { return behindVirtual(c, cfg) }, nil),
 		}, net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
 		if err != nil {
 			return nil, err
