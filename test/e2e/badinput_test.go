@@ -166,10 +166,11 @@ func (e *env) refused(t *testing.T, want []string, args ...string) {
 	if !errors.As(err, &failed) {
 		t.Fatalf("%v: %v, output %q", args, err, out)
 	}
-	said := strings.TrimSpace(failed.Stderr)
+	// What became of each topic is the answer, that something was refused is the error.
+	said := strings.TrimSpace(failed.Stdout + failed.Stderr)
 	t.Logf("%v after %v: %s", args, time.Since(begun).Round(time.Millisecond), said)
-	if said == "" {
-		t.Errorf("%v: no message", args)
+	if strings.TrimSpace(failed.Stderr) == "" {
+		t.Errorf("%v: no error message", args)
 	}
 	checkMessage(t, said, want)
 }

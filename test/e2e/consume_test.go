@@ -80,7 +80,7 @@ func (e *env) testReadCommitted(t *testing.T, topics ...string) {
 		for i, side := range sides {
 			group.Go(func() error {
 				records, err := e.dst.Cluster.Installation().Consume(t.Context(), harness.JavaConsume{
-					Bootstrap: side.bootstrap, Group: "committed-" + topic, Topic: topic, ReadCommitted: true, Idle: patience,
+					Bootstrap: side.bootstrap, Group: fmt.Sprintf("committed-%s-%d", topic, i), Topic: topic, ReadCommitted: true, Idle: patience,
 				})
 				java[i] = fromJava(records)
 				if err != nil {
@@ -213,7 +213,7 @@ func readSarama(ctx context.Context, seeds []string, group, topic string, count 
 	if err != nil {
 		return nil, err
 	}
-	defer cg.Close() //nolint:errcheck // its end says nothing of the records
+	defer cg.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &saramaHandler{count: count, done: cancel}

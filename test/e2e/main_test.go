@@ -29,7 +29,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // temporary
+	defer os.RemoveAll(dir)
 	args := []string{"build"}
 	if os.Getenv(envRace) != "" {
 		args = append(args, "-race")

@@ -26,7 +26,7 @@ func TestMirror44(t *testing.T) {
 	t.Run("any sidecar", func(t *testing.T) { e.testAnySidecar(t, mirror, topic) })
 	t.Run("refused at the proxy", func(t *testing.T) { e.testRefusedAtProxy(t, mirror, topic) })
 	t.Run("refused around the proxy", func(t *testing.T) { e.testRefusedAroundProxy(t, topic) })
-	t.Run("refused without sidecars", func(t *testing.T) { e.testRefusedWithoutSidecars(t, mirror, topic) })
+	t.Run("refused without sidecars", func(t *testing.T) { e.testRefusedWithoutSidecars(t, misc, load.TopicNames()...) })
 	t.Run("stop", func(t *testing.T) { e.testStop(t, mirror, load) })
 	t.Run("cycles", func(t *testing.T) { e.testCycles(t, misc) })
 	t.Run("start after local writes", func(t *testing.T) { e.testStartAfterLocalWrites(t, misc) })

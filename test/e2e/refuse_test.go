@@ -129,11 +129,42 @@ func (e *env) testRefusedAtProxy(t *testing.T, mirror, topic string) {
 					t.Errorf("close: %v", err)
 				}
 			}
+			// An old transactional client asks before it produces (AddPartitionsToTxn).
+			if err := saramaTransaction(seeds, topic); err == nil {
+				t.Error("a transaction was committed")
+			} else {
+				t.Logf("sarama, transaction: %v", err)
+			}
 		})
 		t.Run("mixed", func(t *testing.T) { e.testMixed(t, mirror, topic) })
 		t.Run("admin", func(t *testing.T) { e.testAdminRefused(t, topic) })
 	})
 	e.unchanged(t, before, topic)
+}
+
+// saramaTransaction writes one record in a transaction, as clients before Kafka 4.0 do.
+func saramaTransaction(seeds []string, topic string) error {
+	cfg := sarama.NewConfig()
+	cfg.Version = sarama.V2_1_0_0
+	cfg.Producer.Return.Successes = true
+	cfg.Producer.RequiredAcks = sarama.WaitForAll
+	cfg.Producer.Idempotent = true
+	cfg.Producer.Retry.Max = 2
+	cfg.Producer.Transaction.ID = "e2e-sarama"
+	cfg.Producer.Transaction.Retry.Max = 2
+	cfg.Net.MaxOpenRequests = 1
+	p, err := sarama.NewSyncProducer(seeds, cfg)
+	if err != nil {
+		return fmt.Errorf("producer: %w", err)
+	}
+	defer p.Close()
+	if err := p.BeginTxn(); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	if _, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder("no")}); err != nil {
+		return fmt.Errorf("send: %w", errors.Join(err, p.AbortTxn()))
+	}
+	return p.CommitTxn()
 }
 
 // testMixed sends one request with an ordinary topic and a mirror topic.
@@ -231,8 +262,18 @@ func (e *env) testRefusedAroundProxy(t *testing.T, topic string) {
 
 // testRefusedWithoutSidecars kills every sidecar, lets real brokers lead, writes with
 // every acks, and lets the sidecars go on.
-func (e *env) testRefusedWithoutSidecars(t *testing.T, mirror, topic string) {
+func (e *env) testRefusedWithoutSidecars(t *testing.T, mirror string, others ...string) {
+	const topic = "no-sidecars"
+	e.createSource(t, 2, topic, "retention.ms", "-1")
+	write(t, e.writer(t, e.src.Bootstrap(harness.ListenerInternal)), topic, 2, 100, "before")
+	e.mirrorTopics(t, mirror, topic)
+	e.waitMirrored(t, topic)
+	e.sameReplicas(t, topic)
 	before := e.logs(t, topic)
+	quiet := map[string]map[string]string{}
+	for _, o := range others {
+		quiet[o] = e.logs(t, o)
+	}
 	for _, c := range e.dst.Sidecars {
 		if err := c.Kill(); err != nil {
 			t.Fatal(err)
@@ -275,6 +316,9 @@ func (e *env) testRefusedWithoutSidecars(t *testing.T, mirror, topic string) {
 	e.waitMirrored(t, topic)
 	e.sameReplicas(t, topic)
 	e.sameAsSource(t, topic)
+	for o, logs := range quiet {
+		e.unchanged(t, logs, o)
+	}
 }
 
 // produceRaw sends one record to exactly this broker, whoever leads.
