@@ -211,7 +211,7 @@ func tlsConfig(p Properties) (*tls.Config, error) {
 func tlsVersions(cfg *tls.Config, list string) error {
 	lo, hi := uint16(0xffff), uint16(0)
 	for _, v := range SplitList(list) {
-		n := uint16(0)
+		var n uint16
 		switch v {
 		case "TLSv1.2":
 			n = tls.VersionTLS12

@@ -254,7 +254,7 @@ func (c *Coordinator) checkStart(ctx context.Context, m Mirror, name string, fou
 	}
 	known, was := c.view.Topic(m.Name, name)
 	if was {
-		switch state, _ := c.topicState(known); {
+		switch state := c.topicState(known); {
 		case known.Desired == Mirroring && state != Failed:
 			return known, true, nil
 		case known.Desired == Mirroring: // failed: tried again below
@@ -299,23 +299,22 @@ func (c *Coordinator) checkStart(ctx context.Context, m Mirror, name string, fou
 
 // topicState sums up the states of a topic's partitions: FAILED if any is, else the one
 // that is furthest from STOPPED.
-func (c *Coordinator) topicState(t Topic) (State, bool) {
+func (c *Coordinator) topicState(t Topic) State {
 	var parts []ids.TopicPartition
 	for _, p := range c.img.TopicPartitions(t.TopicID) {
 		parts = append(parts, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
 	}
-	sum, any := Stopped, false
+	sum := Stopped
 	for _, tp := range parts {
-		s, ok := c.view.State(t.Mirror, tp)
-		any = any || ok
+		s, _ := c.view.State(t.Mirror, tp)
 		if s.State == Failed {
-			return Failed, true
+			return Failed
 		}
 		if s.State != Stopped {
 			sum = s.State
 		}
 	}
-	return sum, any
+	return sum
 }
 
 // stopped tells whether a mirror topic is an ordinary topic again: wanted so, every

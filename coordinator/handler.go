@@ -184,7 +184,7 @@ func failed(req kmsg.Request, err error) kmsg.Response {
 		e := asError(err, kerr.UnknownServerError.Code)
 		code = e.Code
 		text := err.Error()
-		if own != nil && err == error(own) {
+		if own != nil && text == own.Error() {
 			text = own.Message // the code has a field of its own
 		}
 		message = &text
@@ -270,7 +270,7 @@ func (c *Coordinator) recoverTopics(ctx context.Context, r *protocol.RecoverMirr
 		if !p.Match(t.Name) {
 			continue
 		}
-		if state, _ := c.topicState(t); state != Failed {
+		if state := c.topicState(t); state != Failed {
 			results = append(results, TopicResult{Name: t.Name, Err: refuse(protocol.InvalidClusterMirrorStates, "topic %s has no failed partition", t.Name)})
 			continue
 		}

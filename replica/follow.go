@@ -183,9 +183,9 @@ func (m *Manager) followOnce(leader int32, mine []*partition, known map[ids.Topi
 
 // complainOnce logs an error when it is not the one logged last.
 func (m *Manager) complainOnce(p *partition, f *follower, what string, err error) {
-	if s := err.Error(); s != f.lastError && m.ctx.Err() == nil {
+	if s := what + err.Error(); s != f.lastError && m.ctx.Err() == nil {
 		f.lastError = s
-		p.log.Info(what, "epoch", f.epoch, "error", err)
+		p.log.Info("not following yet", "while", what, "epoch", f.epoch, "error", err)
 	}
 }
 
@@ -251,7 +251,10 @@ func (m *Manager) firstBatch(ctx context.Context, img *metadata.Partition, tp id
 		return lineage.Entry{}, false, err
 	}
 	b, _, err := batch.Next(got.RecordBatches)
-	if err != nil || len(b) == 0 {
+	if err != nil {
+		return lineage.Entry{}, false, fmt.Errorf("first batch of %s-%d at broker %d: %w", img.Topic, img.Partition, img.Leader, err)
+	}
+	if len(b) == 0 {
 		return lineage.Entry{}, false, nil // nothing is visible
 	}
 	return lineage.Entry{Epoch: b.LeaderEpoch(), Start: b.BaseOffset()}, true, nil
@@ -271,13 +274,13 @@ func (m *Manager) endOffsetAt(ctx context.Context, img *metadata.Partition, epoc
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, t := range resp.(*kmsg.OffsetForLeaderEpochResponse).Topics {
-		for _, p := range t.Partitions {
-			if p.ErrorCode != 0 {
-				return 0, 0, fmt.Errorf("epochs of %s-%d at broker %d: error %d", img.Topic, img.Partition, img.Leader, p.ErrorCode)
-			}
-			return p.LeaderEpoch, p.EndOffset, nil
-		}
+	topics := resp.(*kmsg.OffsetForLeaderEpochResponse).Topics
+	if len(topics) != 1 || len(topics[0].Partitions) != 1 {
+		return 0, 0, fmt.Errorf("epochs of %s-%d at broker %d: not in the answer", img.Topic, img.Partition, img.Leader)
 	}
-	return 0, 0, fmt.Errorf("epochs of %s-%d at broker %d: not in the answer", img.Topic, img.Partition, img.Leader)
+	a := topics[0].Partitions[0]
+	if a.ErrorCode != 0 {
+		return 0, 0, fmt.Errorf("epochs of %s-%d at broker %d: error %d", img.Topic, img.Partition, img.Leader, a.ErrorCode)
+	}
+	return a.LeaderEpoch, a.EndOffset, nil
 }

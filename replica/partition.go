@@ -197,7 +197,7 @@ func (p *partition) retry(ctx context.Context, what string, f func(ctx context.C
 		}
 		return struct{}{}, err
 	}, backoff.WithBackOff(b), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, d time.Duration) {
-		p.log.Warn(what+" failed, will try again", "error", err, "in", d)
+		p.log.Warn("failed, will try again", "while", what, "error", err, "in", d)
 	}))
 	return err
 }
@@ -306,14 +306,14 @@ func (p *partition) alter(ctx context.Context, a leading.AlterPartition) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.log.Warn("AlterPartition", "epoch", a.LeaderEpoch, "partitionEpoch", a.PartitionEpoch, "error", err)
+		p.log.Warn("changing the ISR failed", "epoch", a.LeaderEpoch, "partitionEpoch", a.PartitionEpoch, "error", err)
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
 			return
 		}
 	} else {
-		p.log.Info("AlterPartition", "epoch", a.LeaderEpoch, "partitionEpoch", a.PartitionEpoch, "isr", a.ISR, "code", code)
+		p.log.Info("changed the ISR", "epoch", a.LeaderEpoch, "partitionEpoch", a.PartitionEpoch, "isr", a.ISR, "code", code)
 	}
 	p.step(func(now time.Time) {
 		p.machine.Altered(now, a.LeaderEpoch, a.PartitionEpoch, code, err != nil)
@@ -471,7 +471,7 @@ func (p *partition) read() {
 		}
 		stop()
 		p.mu.Lock()
-		want, gen, mirror := p.want, p.wantGen, p.mirror.Mirror
+		want, gen, mirror, sourceID := p.want, p.wantGen, p.mirror.Mirror, p.mirror.SourceTopicID
 		p.mu.Unlock()
 		if want == nil {
 			continue
@@ -483,7 +483,7 @@ func (p *partition) read() {
 		}
 		set(src)
 		src.Add(fetcher.Partition{
-			Topic: p.topic, Partition: p.tp.Partition, Offset: want.Offset,
+			Topic: p.topic, Partition: p.tp.Partition, TopicID: sourceID, Offset: want.Offset,
 			LastFetchedEpoch: want.LastFetchedEpoch, Sink: &sink{p: p, gen: gen, epoch: want.Epoch},
 		})
 	}

@@ -99,7 +99,7 @@ func (m *Manager) questions(req *kmsg.FetchRequest, reply *FetchReply, replica i
 		rt.Name, rt.ID = t.Topic, t.TopicID
 		rt.Partitions = make([]PartitionReply, len(t.Partitions))
 		id, name := ids.UUID(t.TopicID), t.Topic
-		known := false
+		var known bool
 		if req.Version >= 13 {
 			name, known = m.image.TopicName(id)
 		} else {
@@ -438,13 +438,13 @@ func (m *Manager) listOffsetAs(ctx context.Context, id int32, tp ids.TopicPartit
 	if err != nil {
 		return 0, err
 	}
-	for _, t := range resp.(*kmsg.ListOffsetsResponse).Topics {
-		for _, p := range t.Partitions {
-			if p.ErrorCode != 0 {
-				return 0, fmt.Errorf("offsets of %s-%d at broker %d: error %d", topic, tp.Partition, id, p.ErrorCode)
-			}
-			return p.Offset, nil
-		}
+	topics := resp.(*kmsg.ListOffsetsResponse).Topics
+	if len(topics) != 1 || len(topics[0].Partitions) != 1 {
+		return 0, fmt.Errorf("offsets of %s-%d at broker %d: not in the answer", topic, tp.Partition, id)
 	}
-	return 0, fmt.Errorf("offsets of %s-%d at broker %d: not in the answer", topic, tp.Partition, id)
+	a := topics[0].Partitions[0]
+	if a.ErrorCode != 0 {
+		return 0, fmt.Errorf("offsets of %s-%d at broker %d: error %d", topic, tp.Partition, id, a.ErrorCode)
+	}
+	return a.Offset, nil
 }

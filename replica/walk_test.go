@@ -97,7 +97,8 @@ func TestChainOfARealLeader(t *testing.T) {
 		"foreign records of the leader": {
 			cache: []cached{{3, 0}, {4, 100}}, logEnd: 110, first: &lineage.Entry{Epoch: 3, Start: 0}, record: record, leading: 4,
 			want: lineage.Chain{
-				{Epoch: 3, SourceEpoch: 7, Start: 0}, {Epoch: 3, SourceEpoch: 9, Start: 40},
+				{Epoch: 3, SourceEpoch: 7, Start: 0},
+				{Epoch: 3, SourceEpoch: 9, Start: 40},
 				{Epoch: 4, SourceEpoch: lineage.NoSource, Start: 100},
 			}, start: 100,
 		},

@@ -110,7 +110,9 @@ func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, ctl *con
 		},
 		OnStop: func(context.Context) error {
 			stop()
-			<-done
+			if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+				return err
+			}
 			return nil
 		},
 	})

@@ -142,10 +142,11 @@ func (c *Cluster) Stop() error {
 		wg.Go(func() { errs[i] = n.Kill() })
 	}
 	wg.Wait()
+	var removed error
 	if !c.cfg.KeepDir {
-		errs = append(errs, c.removeDir())
+		removed = c.removeDir()
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(errors.Join(errs...), removed); err != nil {
 		return fmt.Errorf("stop cluster %s: %w", c.cfg.Name, err)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math/big"
@@ -103,7 +102,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.StartTimeout = 2 * time.Minute
 	}
 	if c.Log == nil {
-		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.ClusterID == "" {
 		id, err := newClusterID()

@@ -318,7 +318,7 @@ func TestTakenPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // test
+	defer l.Close()
 	in, err := Install(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)

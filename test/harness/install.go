@@ -275,7 +275,7 @@ func writeAtomically(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
+	defer os.Remove(f.Name())
 	if _, err := f.Write(data); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -318,7 +318,7 @@ func classesIn(jar string, names []string, have map[string]bool) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", jar, err)
 	}
-	defer z.Close() //nolint:errcheck // only read
+	defer z.Close()
 	paths := make([]string, len(names))
 	for i, n := range names {
 		paths[i] = strings.ReplaceAll(n, ".", "/") + ".class"

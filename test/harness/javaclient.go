@@ -271,7 +271,7 @@ func (in *Installation) runProgram(ctx context.Context, name string, props map[s
 	if err != nil {
 		return ToolResult{ExitCode: -1}, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // temporary
+	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "client.properties")
 	if err := os.WriteFile(file, []byte(propertiesText(props)), 0o600); err != nil {
 		return ToolResult{ExitCode: -1}, err

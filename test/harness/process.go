@@ -39,7 +39,7 @@ func StartProcess(ctx context.Context, name string, argv, env []string, logFile 
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	defer out.Close() //nolint:errcheck // the child has its own descriptor
+	defer out.Close()
 	// An *os.File needs no copying goroutine, so a reader of the log never
 	// keeps Wait from returning.
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -196,7 +196,7 @@ func fileTail(name string) string {
 	if err != nil {
 		return fmt.Sprintf("(no log: %v)", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Sprintf("(no log: %v)", err)
