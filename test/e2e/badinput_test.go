@@ -213,6 +213,7 @@ func sidecarEnds(t *testing.T, within time.Duration, args ...string) string {
 // needed.
 func TestSidecarBadConfig(t *testing.T) {
 	harness.SkipShort(t)
+	t.Parallel() // one of them takes half a minute, which is spent waiting
 	base := func(extra map[string]string) []string {
 		props := config.Properties{
 			"home.broker.bootstrap": nobody(t), "controller.quorum.bootstrap.servers": nobody(t),
@@ -244,6 +245,8 @@ func TestSidecarBadConfig(t *testing.T) {
 
 // TestSidecarWrongCluster starts sidecars at clusters that they must not join.
 func TestSidecarWrongCluster(t *testing.T) {
+	harness.SkipShort(t)
+	t.Parallel()
 	// One whose metadata.version is too old for cordoned log dirs, and another one.
 	var clusters []*harness.Cluster
 	for name, format := range map[string][]string{"old": {"--release-version", "4.2"}, "other": nil} {
@@ -253,10 +256,10 @@ func TestSidecarWrongCluster(t *testing.T) {
 		clusters[0], clusters[1] = clusters[1], clusters[0]
 	}
 	old, other := clusters[0], clusters[1]
-	run := func(t *testing.T, home, controllers *harness.Cluster, want ...string) {
+	run := func(t *testing.T, home string, controllers *harness.Cluster, want ...string) {
 		t.Helper()
 		text := sidecarEnds(t, patience,
-			"--home-broker-bootstrap", home.Brokers()[0].Addr(harness.ListenerClient),
+			"--home-broker-bootstrap", home,
 			"--controller-quorum-bootstrap-servers", strings.Join(controllers.ControllerBootstrap(), ","),
 			"--listeners", "CLIENT://"+nobody(t), "--virtual-listeners", nobody(t), "--http-listen", nobody(t))
 		checkMessage(t, text, want)
@@ -277,7 +280,9 @@ func TestSidecarWrongCluster(t *testing.T) {
 			}
 		}
 	}
-	t.Run("metadata.version", func(t *testing.T) { run(t, old, old, "metadata.version", "4.3") })
-	t.Run("home of another cluster", func(t *testing.T) { run(t, other, old, old.ID(), other.ID()) })
-	t.Run("controllers of another cluster", func(t *testing.T) { run(t, old, other, old.ID(), other.ID()) })
+	at := func(c *harness.Cluster) string { return c.Brokers()[0].Addr(harness.ListenerClient) }
+	t.Run("metadata.version", func(t *testing.T) { run(t, at(old), old, "metadata.version", "4.3") })
+	t.Run("home of another cluster", func(t *testing.T) { run(t, at(other), old, old.ID(), other.ID()) })
+	t.Run("controllers of another cluster", func(t *testing.T) { run(t, at(old), other, old.ID(), other.ID()) })
+	t.Run("no home broker", func(t *testing.T) { run(t, nobody(t), other, "home broker", "refused") })
 }

@@ -97,6 +97,7 @@ func start(t *testing.T, dst stack.Config) *env {
 
 func (e *env) stop(t *testing.T) {
 	if e.dst != nil {
+		checkSidecarLogs(t, e.dst)
 		if t.Failed() {
 			showSidecars(t, e.dst)
 		}
@@ -107,6 +108,22 @@ func (e *env) stop(t *testing.T) {
 	if e.src != nil {
 		if err := e.src.Stop(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// checkSidecarLogs fails the test if a sidecar has crashed, or its race detector has found
+// something: a restart hides that from everybody else.
+func checkSidecarLogs(t *testing.T, s *stack.Stack) {
+	for _, c := range s.Sidecars {
+		text, err := os.ReadFile(c.LogFile())
+		if err != nil {
+			continue // it never ran
+		}
+		for _, mark := range []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"} {
+			if i := strings.Index(string(text), mark); i >= 0 {
+				t.Errorf("the log of sidecar %d:\n%s", c.Broker, text[i:min(len(text), i+4000)])
+			}
 		}
 	}
 }

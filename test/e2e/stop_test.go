@@ -225,18 +225,27 @@ func (e *env) testStartAfterLocalWrites(t *testing.T, mirror string) {
 func (e *env) testStopWithDeadBroker(t *testing.T, mirror string) {
 	const topic = "dead-broker"
 	producer := e.writer(t, e.src.Bootstrap(harness.ListenerInternal))
-	e.createSource(t, 2, topic, "retention.ms", "-1")
-	write(t, producer, topic, 2, 100, "before")
+	// One partition for each virtual broker: also the one beside the dead broker leads.
+	const partitions = 3
+	e.createSource(t, partitions, topic, "retention.ms", "-1")
+	write(t, producer, topic, partitions, 100, "before")
 	e.mirrorTopics(t, mirror, topic)
 	e.waitMirrored(t, topic)
 	before := epochs(e.topicT(t, topic))
 
+	var leaders []int32
+	for _, p := range e.topicT(t, topic).Partitions.Sorted() {
+		leaders = append(leaders, p.Leader)
+	}
 	brokers := e.dst.Cluster.Brokers()
 	dead := brokers[len(brokers)-1]
+	if !slices.Contains(leaders, dead.ID()+stack.VirtualOffset) {
+		t.Errorf("leaders %v, want one beside broker %d", leaders, dead.ID())
+	}
 	if err := dead.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	write(t, producer, topic, 2, 100, "while dead")
+	write(t, producer, topic, partitions, 100, "while dead")
 	e.waitMirrored(t, topic)
 	end, err := ends(t.Context(), e.srcAdmin, topic)
 	if err != nil {
@@ -245,7 +254,7 @@ func (e *env) testStopWithDeadBroker(t *testing.T, mirror string) {
 	e.stopTopics(t, mirror, topic)
 	e.checkOrdinary(t, topic, before, nil)
 	e.compareOn(t, topic, true, end, brokers[:len(brokers)-1])
-	write(t, e.writer(t, e.dst.Direct()), topic, 2, 10, "local")
+	write(t, e.writer(t, e.dst.Direct()), topic, partitions, 10, "local")
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -268,26 +277,76 @@ func (e *env) testStopWithDeadBroker(t *testing.T, mirror string) {
 	e.sameReplicas(t, topic)
 }
 
-// testStopWithDeadSource stops a topic while its source is dead. It is the last test: the
-// source does not come back.
+// testStopWithDeadSource stops topics while their source is dead: one whose leaders have
+// been mirroring, one whose leaders have come since and could not ask the source for
+// anything. It is the last test: the source does not come back.
 func (e *env) testStopWithDeadSource(t *testing.T, mirror string) {
-	const topic = "dead-source"
-	e.createSource(t, 2, topic, "retention.ms", "-1")
-	write(t, e.writer(t, e.src.Bootstrap(harness.ListenerInternal)), topic, 2, 200, "before")
-	e.mirrorTopics(t, mirror, topic)
-	e.waitMirrored(t, topic)
-	before := epochs(e.topicT(t, topic))
-	end, err := ends(t.Context(), e.srcAdmin, topic)
-	if err != nil {
-		t.Fatal(err)
+	const leading, waiting, late = "dead-source", "dead-source-restart", "dead-source-late"
+	producer := e.writer(t, e.src.Bootstrap(harness.ListenerInternal))
+	before := map[string]map[int32]int32{}
+	end := map[string]map[int32]int64{}
+	for _, topic := range []string{leading, waiting, late} {
+		e.createSource(t, 2, topic, "retention.ms", "-1")
+		write(t, producer, topic, 2, 200, "before")
+	}
+	e.mirrorTopics(t, mirror, leading, waiting)
+	for _, topic := range []string{leading, waiting} {
+		e.waitMirrored(t, topic)
+		before[topic] = epochs(e.topicT(t, topic))
+		var err error
+		if end[topic], err = ends(t.Context(), e.srcAdmin, topic); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(topic string) {
+		t.Helper()
+		e.stopTopics(t, mirror, topic)
+		e.checkOrdinary(t, topic, before[topic], nil)
+		e.compare(t, topic, true, end[topic]) // the source's files are still there
+		e.sameReplicas(t, topic)
+		described, err := e.describe(t.Context(), mirror)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range described[topic] {
+			if p.LastMirrorOffset != end[topic][p.PartitionIndex] {
+				t.Errorf("%s-%d: last mirror offset %d, the source ended at %d", topic, p.PartitionIndex, p.LastMirrorOffset, end[topic][p.PartitionIndex])
+			}
+		}
+		write(t, e.writer(t, e.dst.Proxies()), topic, 2, 10, "local")
+		e.localTransaction(t, topic)
 	}
 	if err := e.src.Brokers()[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	e.stopTopics(t, mirror, topic)
-	e.checkOrdinary(t, topic, before, nil)
-	e.compare(t, topic, true, end) // its files are still there
-	e.sameReplicas(t, topic)
-	write(t, e.writer(t, e.dst.Proxies()), topic, 2, 10, "local")
-	e.localTransaction(t, topic)
+	check(leading)
+
+	for _, c := range e.dst.Sidecars {
+		if err := c.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := e.dst.StartSidecars(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// Until a leader has asked the source it answers nobody, and the state says why.
+	eventually(t, "the state says that the source is away", func(ctx context.Context) error {
+		d, err := e.describe(ctx, mirror)
+		if err != nil {
+			return err
+		}
+		for _, p := range d[waiting] {
+			if said := text(p.Detail) + " " + text(p.ErrorMessage); !strings.Contains(strings.ToLower(said), "source") {
+				return fmt.Errorf("%s-%d: state %d, %q", waiting, p.PartitionIndex, p.State, said)
+			}
+		}
+		return nil
+	})
+	e.refused(t, []string{"source", "does not answer"}, "--start", "--mirror", mirror, "--topics", late)
+	if e.exists(t, late) {
+		t.Errorf("%s was created", late)
+	}
+	check(waiting)
 }
