@@ -38,8 +38,11 @@ func (l Leaders) Lineage(mirror string, tp ids.TopicPartition) lineage.Record {
 }
 
 // ReadLineage implements replica.State. The first leader of a start records
-// LOG_TRUNCATION: from there on logs may be truncated.
-func (l Leaders) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPartition) (lineage.Record, leading.Consent, error) {
+// LOG_TRUNCATION by it: from there on logs may be truncated.
+func (l Leaders) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32) (lineage.Record, leading.Consent, error) {
+	if err := l.fence(ctx, mirror, tp, leaderEpoch); err != nil {
+		return lineage.Record{}, leading.Consent{}, final(err)
+	}
 	s, err := l.c.ReadState(ctx, mirror, tp)
 	if err != nil {
 		return lineage.Record{}, leading.Consent{}, err
@@ -50,6 +53,34 @@ func (l Leaders) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPar
 		return r, leading.Consent{}, fmt.Errorf("mirror %s, partition %s: the topic is not in the mirror any more", mirror, tp)
 	}
 	return r, consent(s, t), nil
+}
+
+// fence records leaderEpoch, so that the coordinator refuses whatever an earlier leader
+// still writes. Who takes over has not quiesced yet, so that detail of its predecessor goes.
+func (l Leaders) fence(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32) error {
+	for {
+		s, err := l.c.ReadState(ctx, mirror, tp)
+		if err != nil || s.LeaderEpoch == leaderEpoch {
+			return err
+		}
+		t, ok := l.c.view.TopicByID(tp.TopicID)
+		switch {
+		case !ok || t.Mirror != mirror:
+			return fmt.Errorf("mirror %s, partition %s: the topic is not in the mirror any more", mirror, tp)
+		case t.Desired != Mirroring && (s.State == Unknown || s.State == Stopped):
+			return nil // nothing is led, so nothing is written
+		case s.State == Unknown || s.State == Stopped:
+			s.State = LogTruncation
+		}
+		if s.State != Failed {
+			s.Detail, s.ErrorMessage = "", ""
+		}
+		err = l.c.WriteState(ctx, mirror, tp, leaderEpoch, s)
+		if !errors.Is(err, ErrFencedStateEpoch) {
+			return err
+		}
+		// Somebody wrote in between: look again.
+	}
 }
 
 // consent is what a leader may do by the recorded state (R20): nothing is truncated but in
@@ -65,7 +96,7 @@ func consent(s PartitionState, t Topic) leading.Consent {
 	}
 	return leading.Consent{
 		Truncate:  state == Unknown || state == Stopped || state == LogTruncation || state == Mirroring,
-		AllowLoss: state == Mirroring || t.AllowTruncate,
+		AllowLoss: state == Mirroring || t.AllowTruncate, AllowUnknown: t.AllowTruncate,
 	}
 }
 

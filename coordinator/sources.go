@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
@@ -91,6 +93,44 @@ func (s *Sources) open(m Mirror) (*fetcher.Fetcher, error) {
 		return nil, fmt.Errorf("mirror %s: connecting to the source: %w", m.Name, err)
 	}
 	return f, nil
+}
+
+// Describe implements prometheus.Collector.
+func (s *Sources) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range sourceMetrics() {
+		ch <- d.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *Sources) Collect(ch chan<- prometheus.Metric) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, f := range s.fetchers {
+		stats := f.fetcher.Stats()
+		for _, d := range sourceMetrics() {
+			ch <- prometheus.MustNewConstMetric(d.desc, prometheus.CounterValue, float64(d.value(stats)), name)
+		}
+	}
+}
+
+type sourceMetric struct {
+	desc  *prometheus.Desc
+	value func(fetcher.Stats) int64
+}
+
+// sourceMetrics are the counters of what is read from sources, by mirror.
+func sourceMetrics() []sourceMetric {
+	d := func(name, help string, value func(fetcher.Stats) int64) sourceMetric {
+		return sourceMetric{prometheus.NewDesc("kafka_mirror_"+name, help, []string{"mirror"}, nil), value}
+	}
+	return []sourceMetric{
+		d("fetched_bytes_total", "Record bytes read from the source.", func(s fetcher.Stats) int64 { return s.Bytes }),
+		d("fetched_records_total", "Records read from the source.", func(s fetcher.Stats) int64 { return s.Records }),
+		d("fetch_requests_total", "Fetch requests sent to the source.", func(s fetcher.Stats) int64 { return s.Requests }),
+		d("fetch_retries_total", "Failures of reading from the source that were or will be tried again.", func(s fetcher.Stats) int64 { return s.Retries }),
+		d("corrupt_batches_total", "Batches from the source whose checksum was wrong.", func(s fetcher.Stats) int64 { return s.Corrupt }),
+	}
 }
 
 // Stop ends all fetchers.

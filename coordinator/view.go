@@ -372,8 +372,10 @@ func mergeLineage(known, read lineage.Record) lineage.Record {
 	if readNewest < knownNewest {
 		return known.Merge(read)
 	}
-	if old := known.Chains[readNewest]; readNewest == knownNewest && len(old) > len(chain) {
-		return read.With(readNewest, old)
+	if old, ok := known.Chains[readNewest]; ok {
+		later := lineage.Record{Chains: map[int32]lineage.Chain{readNewest: chain}}.
+			Merge(lineage.Record{Chains: map[int32]lineage.Chain{readNewest: old}})
+		return read.With(readNewest, later.Chains[readNewest])
 	}
 	return read
 }

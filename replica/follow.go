@@ -202,7 +202,7 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 		f.claim = 0
 		return nil
 	}
-	rec, _, err := m.state.ReadLineage(ctx, mt.Mirror, p.tp)
+	rec, _, err := m.state.ReadLineage(ctx, mt.Mirror, p.tp, img.LeaderEpoch)
 	if err != nil {
 		return err
 	}

@@ -25,10 +25,13 @@ type ManagerConfig struct {
 	MaxLag time.Duration
 	// BufferBytes is the budget for records that are on their way (mirror.buffer.memory.bytes).
 	BufferBytes int64
+	// StopReplicaWait is mirror.stop.replica.wait.ms.
+	StopReplicaWait time.Duration
 	// Retries of a failed partition (mirror.failed.retry.*); no retries with
 	// RetryMaxAttempts 0.
 	RetryInitialBackoff, RetryMaxBackoff time.Duration
 	RetryMaxAttempts                     int
+	Metrics                              Metrics
 }
 
 // VirtualBroker is this sidecar's identity in the destination cluster.
@@ -281,6 +284,16 @@ func (m *Manager) minISR(topic string) int {
 		}
 	}
 	return 1
+}
+
+// ownMinISR is what min.insync.replicas is without the virtual replicas that the write lock
+// adds.
+func (m *Manager) ownMinISR(tp ids.TopicPartition, topic string) int {
+	n := m.minISR(topic)
+	if img := m.image.Partition(tp); img != nil {
+		n -= len(m.cfg.Virtual.Only(img.Replicas))
+	}
+	return max(n, 1)
 }
 
 // segmentBytes is the topic's segment.bytes: a follower refuses an answer larger than a

@@ -47,6 +47,8 @@ type partition struct {
 	failures    int
 	failMessage string
 
+	probes int // probes of the source that were begun: only the last one's answer counts
+
 	nextReport *queuedReport
 	reporting  bool
 
@@ -68,6 +70,7 @@ func newPartition(m *Manager, tp ids.TopicPartition, topic string) *partition {
 		log: m.log.With("topic", topic, "partition", tp.Partition),
 		machine: leading.New(leading.Config{
 			Self: m.cfg.ID, Virtual: m.cfg.Virtual, MaxLag: m.cfg.MaxLag,
+			StopWait: m.cfg.StopReplicaWait, StopMinISR: m.ownMinISR(tp, topic),
 		}),
 		waiters:  map[chan struct{}]struct{}{},
 		changed:  make(chan struct{}, 1),
@@ -212,7 +215,7 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 			return errors.New("the topic is in no mirror (yet)")
 		}
 		var err error
-		rec, consent, err = p.m.state.ReadLineage(ctx, mt.Mirror, p.tp)
+		rec, consent, err = p.m.state.ReadLineage(ctx, mt.Mirror, p.tp, a.Epoch)
 		return err
 	})
 	if err != nil {
@@ -254,9 +257,11 @@ func (p *partition) askHighWatermarks(ctx context.Context, a leading.AskHighWate
 func (p *partition) probe(ctx context.Context, a leading.ProbeSource) {
 	p.mu.Lock()
 	mt := p.mirror
+	p.probes++
+	seq := p.probes
 	p.mu.Unlock()
 	var res fetcher.ProbeResult
-	told := false
+	var told bool
 	err := p.retry(ctx, "asking the source at "+fmt.Sprint(a.Offset), func(ctx context.Context) error {
 		src, err := p.m.sources.Source(mt.Mirror)
 		if err == nil {
@@ -272,6 +277,9 @@ func (p *partition) probe(ctx context.Context, a leading.ProbeSource) {
 		return
 	}
 	p.step(func(now time.Time) {
+		if seq != p.probes {
+			return // the machine asks at another offset by now
+		}
 		p.sourceHW, p.sourceStart = res.HighWatermark, res.LogStart
 		ans := leading.ProbeAnswer{SourceStart: res.LogStart, SourceEnd: res.LogEnd, OutOfRange: res.ErrorCode == leading.CodeOffsetOutOfRange}
 		if d := res.Diverging; d != nil {

@@ -81,6 +81,11 @@ func (m *Manager) Fetch(ctx context.Context, req *kmsg.FetchRequest) (*FetchRepl
 	}
 	m.readLaggards(ctx, qs, int(req.MaxBytes))
 	for _, q := range qs {
+		from := servedBuffer
+		if q.lagging {
+			from = servedReplica
+		}
+		m.cfg.Metrics.count(from, q.reply.Size)
 		if q.p != nil && q.reply.ErrorCode == 0 && !q.reply.Diverging {
 			q.p.told(replica, q.reply.HighWatermark)
 		}
@@ -235,7 +240,19 @@ func (m *Manager) readLaggards(ctx context.Context, qs []*question, maxBytes int
 			continue
 		}
 		q.reply.Records, q.reply.Size = wholeBatches(got.RecordBatches, d.Offset, d.End, q.req.CurrentLeaderEpoch)
+		if len(got.RecordBatches) == 0 {
+			q.p.pastGap(q, got.HighWatermark, maxBytes-used)
+		}
 		used += q.reply.Size
+	}
+}
+
+// pastGap goes on in the buffer when the replica has nothing up to there.
+func (p *partition) pastGap(q *question, replicaHW int64, left int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d := p.machine.PastGap(q.req, q.laggard, replicaHW); d.Serve == leading.ServeBuffer {
+		q.reply.Records, q.reply.Size = p.buf.read(nil, d.Offset, d.End, min(q.max, left))
 	}
 }
 

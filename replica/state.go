@@ -58,9 +58,11 @@ type State interface {
 	MirrorTopic(topicID ids.UUID) (MirrorTopic, bool)
 	// Lineage returns what is known without asking anybody.
 	Lineage(mirror string, tp ids.TopicPartition) lineage.Record
-	// ReadLineage reads the state to its end, behind a barrier written now, and
-	// returns the lineage and what the state allows a leader to do (R4, R20).
-	ReadLineage(ctx context.Context, mirror string, tp ids.TopicPartition) (lineage.Record, leading.Consent, error)
+	// ReadLineage fences the writes of leaders below leaderEpoch, reads the state to its
+	// end and returns the lineage and what the state allows a leader to do (R4, R20).
+	// Without the fence an older leader's late write could still be answered, and be
+	// lost by the next write of the reader, who never saw it.
+	ReadLineage(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32) (lineage.Record, leading.Consent, error)
 	// WriteLineage persists, acks=all. An error that wraps ErrFenced is final.
 	WriteLineage(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, rec lineage.Record) error
 	// Report tells the coordinator of a partition's progress.

@@ -37,22 +37,14 @@ func (w walk) chain() (c lineage.Chain, start int64, err error) {
 		return nil, 0, err
 	}
 	start = logEnd
+	known := make(lineage.Chain, len(cache))
 	for i, k := range cache {
+		known[i] = lineage.Entry{Epoch: k.epoch, SourceEpoch: lineage.NoSource, Start: k.start}
 		if k.epoch == w.leaderEpoch {
 			start = k.start
 		}
-		until := logEnd
-		if i+1 < len(cache) {
-			until = cache[i+1].start
-		}
-		if k.start >= until {
-			continue
-		}
-		for _, e := range sourceEpochs(w.record, k.epoch, k.start, until) {
-			c = c.Append(e)
-		}
 	}
-	return c, start, nil
+	return w.record.Seed(known, logEnd).Cut(logEnd), start, nil
 }
 
 // cache returns the leader's epoch cache, ascending.
@@ -95,24 +87,4 @@ func (w walk) cache() (out []cached, logEnd int64, err error) {
 	}
 	slices.Reverse(out)
 	return out, logEnd, nil
-}
-
-// sourceEpochs returns what is on record of one destination epoch within [start, until);
-// an epoch that no virtual broker led is local data.
-func sourceEpochs(rec lineage.Record, epoch int32, start, until int64) []lineage.Entry {
-	out := []lineage.Entry{{Epoch: epoch, SourceEpoch: lineage.NoSource, Start: start}}
-	for _, e := range rec.Chains[epoch] {
-		switch {
-		case e.Epoch != epoch || e.Start >= until:
-		case e.Start <= start:
-			out[0].SourceEpoch = e.SourceEpoch
-		case out[0].SourceEpoch == lineage.NoSource && len(out) == 1:
-			// The leader has the first batch lower than what is on record: it is the same
-			// batch, and the record was trimmed.
-			out[0].SourceEpoch = e.SourceEpoch
-		default:
-			out = append(out, e)
-		}
-	}
-	return out
 }

@@ -83,16 +83,16 @@ func TestChainOfARealLeader(t *testing.T) {
 		},
 		"the first batch lies behind a gap": {
 			cache: []cached{{3, 5}, {4, 100}}, logEnd: 100, first: &lineage.Entry{Epoch: 3, Start: 5}, record: record, leading: 4,
-			want: lineage.Chain{{Epoch: 3, SourceEpoch: 7, Start: 5}, {Epoch: 3, SourceEpoch: 9, Start: 40}}, start: 100,
+			want: lineage.Chain{{Epoch: 3, SourceEpoch: 7, Start: 0}, {Epoch: 3, SourceEpoch: 9, Start: 40}}, start: 100,
 		},
 		"the gap, with nothing visible": {
 			cache: []cached{{3, 5}, {4, 100}}, logEnd: 100, record: record, leading: 4,
-			want: lineage.Chain{{Epoch: 3, SourceEpoch: 7, Start: 5}, {Epoch: 3, SourceEpoch: 9, Start: 40}}, start: 100,
+			want: lineage.Chain{{Epoch: 3, SourceEpoch: 7, Start: 0}, {Epoch: 3, SourceEpoch: 9, Start: 40}}, start: 100,
 		},
 		"epoch 1 behind a gap, with nothing visible": {
 			cache: []cached{{1, 5}, {2, 100}}, logEnd: 100, leading: 2, start: 100,
 			record: lineage.NewRecord().With(1, lineage.Chain{{Epoch: 1, SourceEpoch: 0, Start: 0}}),
-			want:   lineage.Chain{{Epoch: 1, SourceEpoch: 0, Start: 5}},
+			want:   lineage.Chain{{Epoch: 1, SourceEpoch: 0, Start: 0}},
 		},
 		"foreign records of the leader": {
 			cache: []cached{{3, 0}, {4, 100}}, logEnd: 110, first: &lineage.Entry{Epoch: 3, Start: 0}, record: record, leading: 4,

@@ -298,20 +298,24 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 	return co, r, l, nil
 }
 
-func newSources(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, store *coordinator.Store, log *slog.Logger) *coordinator.Sources {
+func newSources(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, store *coordinator.Store, reg *prometheus.Registry, log *slog.Logger) (*coordinator.Sources, error) {
 	s := coordinator.NewSources(coordinator.SourcesConfig{
 		HomeID: c.home.ID, ClusterID: c.id, Fetchers: cfg.ReplicaFetchers, Providers: cfg.Providers,
 	}, store.View(), log)
 	lc.Append(fx.Hook{OnStop: s.Stop})
-	return s
+	return s, reg.Register(s)
 }
 
 func newManager(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, b *replica.Broker, ctl *controller.Client,
-	co *coordinator.Coordinator, l *led, sources *coordinator.Sources, log *slog.Logger,
+	co *coordinator.Coordinator, l *led, sources *coordinator.Sources, reg *prometheus.Registry, log *slog.Logger,
 ) (*replica.Manager, error) {
+	metrics, err := replica.NewMetrics(reg)
+	if err != nil {
+		return nil, err
+	}
 	m, err := replica.NewManager(replica.ManagerConfig{
-		ID: b.ID(), Virtual: cfg.VirtualOffset, BufferBytes: cfg.BufferMemory,
-		RetryInitialBackoff: cfg.RetryInitialBackoff, RetryMaxBackoff: cfg.RetryMaxBackoff, RetryMaxAttempts: cfg.RetryMaxAttempts,
+		ID: b.ID(), Virtual: cfg.VirtualOffset, BufferBytes: cfg.BufferMemory, StopReplicaWait: cfg.StopReplicaWait,
+		RetryInitialBackoff: cfg.RetryInitialBackoff, RetryMaxBackoff: cfg.RetryMaxBackoff, RetryMaxAttempts: cfg.RetryMaxAttempts, Metrics: metrics,
 	}, c.image, b, ctl, coordinator.NewLeaders(co), sources, cl.calls, cl.polls, log)
 	if err != nil {
 		return nil, err

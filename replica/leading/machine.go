@@ -29,6 +29,7 @@ type Machine struct {
 	knownHW   int64
 	jumpStart int64 // log start after a jump over a hole; 0 if there was none (R14)
 	jumpedAt  int64 // what was agreed before the jump
+	unknown   bool  // some member's history is not on record, so nothing is agreed
 
 	// Leading.
 	chain       lineage.Chain // in force now, including entries that are not yet durable
@@ -187,7 +188,7 @@ func (m *Machine) collect() {
 	if !known {
 		// Records of an epoch that no sidecar has ever read the history of. Only consent
 		// may drop them.
-		s, chain = 0, nil
+		s, chain, m.unknown = 0, nil, true
 	}
 	m.s, m.chain, m.ref = s, chain, members
 	m.phase = AskingHW
@@ -355,6 +356,10 @@ func (m *Machine) lead(now time.Time) {
 		// Followers start anew behind the hole: all that is here goes. What was agreed is
 		// the point before the jump, for the high watermark does not move by it (R14).
 		agreed, lost = m.jumpedAt, m.refEnd-m.refStart
+	}
+	if lost > 0 && m.unknown && !m.consent.AllowUnknown {
+		m.refuse(lost, "their history is not on record")
+		return
 	}
 	if lost > 0 && !m.consent.AllowLoss {
 		m.refuse(lost, "records here are not at the source")

@@ -1264,6 +1264,30 @@ func TestR20NothingIsTruncatedWithoutConsent(t *testing.T) {
 	})
 }
 
+func TestRecordsOfUnknownHistoryNeedTheOperatorsWord(t *testing.T) {
+	for name, c := range map[string]struct {
+		consent Consent
+		want    Phase
+	}{
+		"while mirroring":    {Consent{Truncate: true, AllowLoss: true}, Refused},
+		"with AllowTruncate": {Consent{Truncate: true, AllowLoss: true, AllowUnknown: true}, Leading},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.metadata(nil)
+			r.state(lineage.NewRecord(), c.consent)
+			for id := int32(1); id <= 3; id++ {
+				r.fetch(id, 80, 4)
+			}
+			r.marks(map[int32]int64{1: 80})
+			if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+				t.Fatal(err)
+			}
+			r.phase(c.want)
+		})
+	}
+}
+
 func TestAVirtualFollowerIsInTheISROnlyAfterItsFetch(t *testing.T) {
 	r := newRig(t)
 	r.leads(80)

@@ -97,6 +97,10 @@ type Consent struct {
 	// AllowLoss: records that are only here may go. True while MIRRORING (what a source
 	// lost goes here too, announced) and for a start with AllowTruncate.
 	AllowLoss bool
+	// AllowUnknown: records whose history is on nobody's record may go. Only an operator
+	// can say so, also while MIRRORING: what is not known to come from the source is not
+	// known to be there.
+	AllowUnknown bool
 }
 
 // FetchRequest is one partition of a follower's Fetch.
