@@ -62,6 +62,9 @@ type Deps struct {
 	Peers       Peers
 	Broker      VirtualBroker
 	Partitions  Partitions
+	// Caller returns who sent the mirror request that is being handled. Without it
+	// nothing is authorized, which is for tests.
+	Caller func(ctx context.Context) (Caller, bool)
 }
 
 // Coordinator routes requests to the sidecar that coordinates their key, and answers

@@ -54,6 +54,9 @@ func (c *Coordinator) Handle(ctx context.Context, key, version int16, clientID s
 }
 
 func (c *Coordinator) answer(ctx context.Context, clientID string, req kmsg.Request) kmsg.Response {
+	if err := c.authorize(ctx, req); err != nil {
+		return failed(req, err)
+	}
 	fromPeer := strings.HasPrefix(clientID, peerClientID)
 	switch r := req.(type) {
 	case *protocol.ListClusterMirrorsRequest:

@@ -284,6 +284,7 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 	}, coordinator.Deps{
 		Image: c.image, Store: store, Destination: dest, Source: coordinator.KafkaSource(cfg.Providers, c.home.ID),
 		Peers: cl.peers, Broker: b, Partitions: l,
+		Caller: func(ctx context.Context) (coordinator.Caller, bool) { return proxy.CallerOf(ctx) },
 	}, log)
 	if err != nil {
 		return nil, nil, nil, err
