@@ -184,11 +184,8 @@ func (p *partition) answer(q *question, left int, ready, last bool) bool {
 	defer p.actLocked()
 	var d leading.Decision
 	switch {
-	case !q.answered && p.machine.Status().Phase == leading.Leading:
-		q.answered = true
-		d = p.machine.Fetch(p.m.now(), q.req)
 	case !q.answered:
-		// Not ready: the machine must hear of it, but there is time until the deadline.
+		// The machine hears of it once, ready or not.
 		q.answered = true
 		d = p.machine.Fetch(p.m.now(), q.req)
 	case last || p.machine.NewsFor(q.req.Replica, q.req.CurrentLeaderEpoch, q.req.Offset):

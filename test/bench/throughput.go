@@ -33,17 +33,17 @@ func allSystems() []string { return []string{nativeSystem, sidecarSystem, mirror
 const topic = "backlog"
 
 type throughputConfig struct {
-	bin, out                  string
-	gigabytes                 float64
-	partitions                int
-	recordBytes, batchBytes   int
-	rounds, mirrorMakerRounds int
-	systems                   []string
-	log                       *slog.Logger
+	bin, out                           string
+	gigabytes                          float64
+	partitions                         int
+	recordBytes, batchBytes            int
+	warmups, rounds, mirrorMakerRounds int
+	systems                            []string
+	log                                *slog.Logger
 }
 
 func (c throughputConfig) check() error {
-	if c.gigabytes <= 0 || c.gigabytes > 20 || c.partitions < 1 || c.recordBytes < 1 || c.rounds < 1 || c.mirrorMakerRounds < 1 {
+	if c.gigabytes <= 0 || c.gigabytes > 20 || c.partitions < 1 || c.recordBytes < 1 || c.warmups < 0 || c.rounds < 1 || c.mirrorMakerRounds < 1 {
 		return errors.New("sizes and rounds must be positive, and the backlog at most 20 GB")
 	}
 	for _, s := range c.systems {
@@ -82,7 +82,7 @@ func throughput(ctx context.Context, cfg throughputConfig) (err error) {
 	}
 
 	rounds := make(map[string][]round)
-	measure := func(system string, copy func(context.Context) (round, error)) error {
+	measure := func(system string, copy func(context.Context) (round, error), counts bool) error {
 		if !slices.Contains(cfg.systems, system) {
 			return nil
 		}
@@ -92,21 +92,26 @@ func throughput(ctx context.Context, cfg throughputConfig) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", system, err)
 		}
+		if !counts {
+			fmt.Printf("%-15s warm-up: %s\n", system, m)
+			return nil
+		}
 		rounds[system] = append(rounds[system], m)
 		fmt.Printf("%-15s round %d: %s\n", system, len(rounds[system]), m)
 		return nil
 	}
-	// In turn, so that a slow minute of the machine hits both.
-	for range cfg.rounds {
-		if err := measure(nativeSystem, r.native); err != nil {
+	// In turn, so that a slow minute of the machine hits both. The first turn does not count:
+	// in it the brokers' virtual machines compile what the others run.
+	for i := range cfg.warmups + cfg.rounds {
+		if err := measure(nativeSystem, r.native, i >= cfg.warmups); err != nil {
 			return err
 		}
-		if err := measure(sidecarSystem, r.sidecar); err != nil {
+		if err := measure(sidecarSystem, r.sidecar, i >= cfg.warmups); err != nil {
 			return err
 		}
 	}
 	for range cfg.mirrorMakerRounds {
-		if err := measure(mirrorMakerSystem, r.mirrorMaker); err != nil {
+		if err := measure(mirrorMakerSystem, r.mirrorMaker, true); err != nil {
 			return err
 		}
 	}
@@ -118,7 +123,11 @@ func (r *rig) start(ctx context.Context) error {
 		return harness.Config{
 			Name: name, Brokers: brokers, FullJIT: true, HeapMB: 1024, Log: r.cfg.log,
 			// Kafka's own defaults where the harness saves threads for small tests.
-			Properties: map[string]string{"num.network.threads": "3", "num.io.threads": "8"},
+			Properties: map[string]string{
+				"num.network.threads": "3", "num.io.threads": "8",
+				// What a round wrote is deleted before the next one, not a minute later in its middle.
+				"log.segment.delete.delay.ms": "0",
+			},
 		}
 	}
 	var err error
