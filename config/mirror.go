@@ -34,11 +34,12 @@ type mirrorKey struct {
 }
 
 // defaultPropertiesExclude are topic configs that are never copied from the source:
-// they name brokers, or say what a cluster tolerates rather than what a topic holds.
+// they name brokers, or say what a cluster tolerates rather than what a topic holds. Unlike
+// the KIP's list it lets message.timestamp.* through: a stopped topic with LogAppendTime must
+// not turn into one with CreateTime (contract-additions §3).
 const defaultPropertiesExclude = "leader.replication.throttled.replicas,follower.replication.throttled.replicas," +
 	"message.timestamp.difference.max.ms,log.message.timestamp.before.max.ms,log.message.timestamp.after.max.ms," +
-	"message.timestamp.before.max.ms,message.timestamp.after.max.ms," +
-	"message.timestamp.type,unclean.leader.election.enable,min.insync.replicas," +
+	"unclean.leader.election.enable,min.insync.replicas," +
 	"mirror.name,mirror.replication.throttled.replicas,mirror.support.unclean.leader.election"
 
 func mirrorKeys() []mirrorKey {

@@ -58,6 +58,10 @@ type partition struct {
 	changed chan struct{} // cap 1: want changed
 	current Source        // where it is being read, nil if nowhere
 	paused  bool          // the buffer was full when the source was last asked
+	// The read-ahead: what it has grown to, 0 at first, and whether reading was paused
+	// since it last ran dry.
+	ahead     int64
+	wasPaused bool
 
 	// From the source, for describe.
 	sourceHW, sourceStart int64
@@ -513,17 +517,33 @@ func (s *sink) Room() int {
 	if p.wantGen != s.gen {
 		return 0
 	}
-	share := p.m.share()
-	if p.buf.bytes > share/2 {
-		p.evictLocked(share / 2)
+	return p.roomLocked()
+}
+
+// readAhead is what a partition's buffer may hold at first of what followers have not taken,
+// and as much again of what they have. More would not be faster, only colder: what was read
+// a while ago has left the processor's caches.
+const readAhead = 4 << 20
+
+// aheadLocked is the read-ahead of now, within the partition's share of the buffer.
+func (p *partition) aheadLocked() int64 {
+	return min(max(p.ahead, readAhead), p.m.share()/2)
+}
+
+// roomLocked says how much may be asked of the source. Reading pauses at the read-ahead and
+// goes on when half of it was taken.
+func (p *partition) roomLocked() int {
+	ahead := p.aheadLocked()
+	if p.buf.bytes > ahead {
+		p.evictLocked(ahead)
 	}
-	room := share - p.buf.bytes
-	// The last eighth is left: many small requests would fill it.
-	p.paused = p.buf.bytes > 0 && room < share/8
+	room := 2*ahead - p.buf.bytes
+	// The last part is left: many small requests would fill it.
+	p.paused = p.buf.bytes > 0 && room < ahead/4
 	if p.paused {
 		return 0
 	}
-	return int(room)
+	return int(room) // at least one batch is read, whatever its size
 }
 
 // resumeLocked reads on once followers have taken enough.
@@ -531,11 +551,21 @@ func (p *partition) resumeLocked() {
 	if !p.paused || p.current == nil {
 		return
 	}
-	share := p.m.share()
-	p.evictLocked(share / 2)
-	if p.buf.bytes <= share*3/4 {
-		p.paused = false
+	ahead := p.aheadLocked()
+	p.evictLocked(ahead)
+	if p.buf.bytes <= ahead*3/2 {
+		p.paused, p.wasPaused = false, true
 		p.current.Wake(p.topic, p.tp.Partition)
+	}
+}
+
+// ranDryLocked notes that a follower found nothing although the source has more. If
+// reading was paused before, the pause was too long for the way to the source: the
+// read-ahead doubles.
+func (p *partition) ranDryLocked() {
+	if p.wasPaused && p.machine.Status().End < p.sourceHW {
+		p.ahead = min(2*max(p.ahead, readAhead), p.m.share()/2)
+		p.wasPaused = false
 	}
 }
 

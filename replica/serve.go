@@ -206,6 +206,8 @@ func (p *partition) answer(q *question, left int, ready, last bool) bool {
 	case d.Serve == leading.ServeReplica:
 		q.lagging, q.laggard = true, d
 		return true
+	case d.Serve == leading.ServeNothing:
+		p.ranDryLocked()
 	case d.Serve == leading.ServeBuffer && (left > 0 || !ready):
 		r.Records, r.Size = p.buf.read(nil, d.Offset, d.End, min(q.max, max(left, 0)))
 		return r.Size > 0

@@ -61,6 +61,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	log.Info("mirror-sidecar", "version", buildVersion())
+	limitMemory(cfg.BufferMemory)
 	app := fx.New(
 		fx.Supply(cfg, log),
 		fx.WithLogger(func() fxevent.Logger { return fxevent.NopLogger }),
@@ -86,6 +87,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	log.Info("the sidecar has stopped")
 	return end.ExitCode
+}
+
+// limitMemory lets the collector run less often than Go's default, which costs a tenth of the
+// time at full speed, but never beyond the buffers' budget and a fixed rest. GOGC and
+// GOMEMLIMIT in the environment win.
+func limitMemory(budget int64) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(budget + 64<<20)
+	}
 }
 
 const (

@@ -118,7 +118,6 @@ func (e *env) verify(t *testing.T, mirror string) {
 func notCopied() []string {
 	return []string{
 		"leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
-		"message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "message.timestamp.type",
 	}
 }
 
