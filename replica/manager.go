@@ -183,7 +183,7 @@ func (m *Manager) metadataChanged(d metadata.Delta) {
 	for _, id := range d.RemovedTopics {
 		m.removeTopic(id)
 	}
-	if len(d.Brokers) > 0 || len(d.Configs) > 0 {
+	if len(d.Brokers) > 0 || len(d.Configs) > 0 || d.BrokerDefaults {
 		for _, p := range m.all() {
 			if img := m.image.Partition(p.tp); img != nil {
 				m.update(img)
@@ -243,8 +243,11 @@ func (m *Manager) update(img *metadata.Partition) {
 		return
 	}
 	m.mu.Unlock()
-	v := m.view(img)
-	p.step(func(now time.Time) { p.machine.Metadata(now, v) })
+	v, segment := m.view(img), m.setting(img.Topic, "segment.bytes", "log.segment.bytes", 1<<30)
+	p.step(func(now time.Time) {
+		p.segment = segment
+		p.machine.Metadata(now, v)
+	})
 }
 
 func (m *Manager) view(img *metadata.Partition) leading.View {
@@ -278,12 +281,18 @@ func (m *Manager) registered() bool {
 // minISR is the topic's min.insync.replicas as the metadata log knows it. The write lock
 // sets it on every mirror topic, so a default in a broker's file does not matter here.
 func (m *Manager) minISR(topic string) int {
-	for _, configs := range []map[string]string{m.image.TopicConfig(topic), m.image.BrokerDefaultConfig()} {
-		if n, err := strconv.Atoi(configs["min.insync.replicas"]); err == nil {
-			return n
-		}
+	return m.setting(topic, "min.insync.replicas", "min.insync.replicas", 1)
+}
+
+// setting is a topic's own value of a config, else the cluster-wide dynamic one, else def.
+func (m *Manager) setting(topic, key, brokerKey string, def int) int {
+	if n, err := strconv.Atoi(m.image.TopicConfig(topic)[key]); err == nil {
+		return n
 	}
-	return 1
+	if n, err := strconv.Atoi(m.image.BrokerDefaultConfig()[brokerKey]); err == nil {
+		return n
+	}
+	return def
 }
 
 // ownMinISR is what min.insync.replicas is without the virtual replicas that the write lock
@@ -294,19 +303,6 @@ func (m *Manager) ownMinISR(tp ids.TopicPartition, topic string) int {
 		n -= len(m.cfg.Virtual.Only(img.Replicas))
 	}
 	return max(n, 1)
-}
-
-// segmentBytes is the topic's segment.bytes: a follower refuses an answer larger than a
-// segment and then never fetches again (S5).
-func (m *Manager) segmentBytes(topic string) int {
-	for key, configs := range map[string]map[string]string{
-		"segment.bytes": m.image.TopicConfig(topic), "log.segment.bytes": m.image.BrokerDefaultConfig(),
-	} {
-		if n, err := strconv.Atoi(configs[key]); err == nil {
-			return n
-		}
-	}
-	return 1 << 30
 }
 
 // stateChanged lets partitions whose topic is being stopped quiesce.

@@ -39,6 +39,9 @@ type partition struct {
 	buf     buffer
 	waiters map[chan struct{}]struct{}
 	mirror  MirrorTopic
+	// segment is the topic's segment.bytes: a follower refuses an answer larger than a
+	// segment and then never fetches again (S5).
+	segment int
 
 	// The takeover under way: its context ends when another epoch begins.
 	epochCtx    context.Context
@@ -157,7 +160,7 @@ func (p *partition) actLocked() {
 			}
 			p.log.Info("quiesced", "epoch", a.Epoch, "complete", a.Complete, "end", a.End, "target", a.Order)
 			p.reportLocked(a.Epoch, Report{
-				Kind: Quiet, Detail: detail, Order: a.Order,
+				Kind: Quiet, Detail: detail,
 				LastMirrorEpoch: a.LastSourceEpoch, LastMirrorOffset: a.End,
 			})
 		}

@@ -130,8 +130,6 @@ func (m *Manager) questions(req *kmsg.FetchRequest, reply *FetchReply, replica i
 			default:
 				if entry.p = m.partition(tp); entry.p == nil {
 					rp.ErrorCode, entry.settled = leading.CodeNotLeaderOrFollower, true
-				} else {
-					entry.max = min(entry.max, m.segmentBytes(name))
 				}
 			}
 			qs = append(qs, entry)
@@ -182,6 +180,7 @@ func (p *partition) answer(q *question, left int, ready, last bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.actLocked()
+	q.max = min(q.max, p.segment)
 	var d leading.Decision
 	switch {
 	case !q.answered:

@@ -31,8 +31,6 @@ type Report struct {
 	// LastMirrorEpoch and LastMirrorOffset, with Quiesced.
 	LastMirrorEpoch  int32
 	LastMirrorOffset int64
-	// Order is the target of the hand-back, with Quiesced: longest log first.
-	Order []int32
 	// Retry counts attempts, with Failed.
 	Retry int16
 }

@@ -81,8 +81,6 @@ type follower struct {
 type pendingISR struct {
 	isr            []Member
 	partitionEpoch int32
-	// settled: the controller answered so that only the metadata log can tell more.
-	settled bool
 	// uncertain: an earlier sending of it got no answer and may have been applied.
 	uncertain bool
 }
@@ -410,10 +408,8 @@ func (m *Machine) reread() {
 		m.do(StopReading{m.epoch})
 		return
 	}
-	m.do(StartReading{Epoch: m.epoch, Offset: m.end, LastFetchedEpoch: m.sourceEpochBefore(m.end)})
+	m.do(StartReading{Epoch: m.epoch, Offset: m.end, LastFetchedEpoch: m.chain.SourceEpochBefore(m.end)})
 }
-
-func (m *Machine) sourceEpochBefore(o int64) int32 { return m.chain.SourceEpochBefore(o) }
 
 // Ingest takes batches read from the source, in order, and returns for each the leader
 // epoch to stamp it with, lineage.Undefined for one that must be left out since it lies
@@ -799,11 +795,9 @@ func (m *Machine) Altered(now time.Time, epoch, partitionEpoch int32, code int16
 		// Checked before the partition epoch: says nothing of an earlier sending that may
 		// have been applied. Leadership is lost; until the metadata log shows it, the
 		// members go on counting.
-		p.settled = true
 	case code == CodeNone || code == codeNewLeaderElected || code == codeInvalidUpdateVer:
 		// Applied, or refused since something newer was (perhaps our own request, sent
 		// twice): the metadata log will show it, and settles what counts until then.
-		p.settled = true
 		if m.view.PartitionEpoch > p.partitionEpoch {
 			m.pending = nil
 		}
