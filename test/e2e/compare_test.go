@@ -10,8 +10,10 @@ import (
 // TestCompareLogs makes sure that the comparison all others rely on finds what it is for.
 func TestCompareLogs(t *testing.T) {
 	const tag = int64(5)
+	// One record for all: it carries the time of its making, and a batch made a millisecond later is another one.
+	record := oneRecord("value")
 	batch := func(base, last, producer int64) rawBatch {
-		raw := oneRecord("value")
+		raw := slices.Clone(record)
 		return rawBatch{harness.Batch{BaseOffset: base, LastOffset: last, ProducerID: producer, Valid: true, Size: int32(len(raw))}, raw}
 	}
 	source := func() []rawBatch { return []rawBatch{batch(0, 0, -1), batch(1, 3, 7), batch(9, 9, 7)} }

@@ -346,8 +346,9 @@ func produceRaw(ctx context.Context, broker *kgo.Broker, topic kadm.TopicDetail,
 func oneRecord(value string) []byte {
 	r := kmsg.Record{Value: []byte(value)}
 	r.Length = int32(len(r.AppendTo(nil))) - 1
+	now := time.Now().UnixMilli()
 	b := kmsg.RecordBatch{
-		Magic: 2, FirstTimestamp: time.Now().UnixMilli(), MaxTimestamp: time.Now().UnixMilli(), PartitionLeaderEpoch: -1,
+		Magic: 2, FirstTimestamp: now, MaxTimestamp: now, PartitionLeaderEpoch: -1,
 		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: 1, Records: r.AppendTo(nil),
 	}
 	b.Length = int32(len(b.AppendTo(nil))) - 12
