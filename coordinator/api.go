@@ -280,7 +280,7 @@ func (c *Coordinator) checkStart(ctx context.Context, m Mirror, name string, fou
 	}
 	mine := was && known.TopicID == id
 	if mine {
-		t.TopicID, t.Wanted = id, known.Wanted
+		t.TopicID, t.Wanted, t.RealReplicas, t.tags = id, known.Wanted, known.RealReplicas, known.tags
 		if known.Desired == Stopped {
 			t.Wanted = nil // restored at stop; taken anew before the lock is set
 		}

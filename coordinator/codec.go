@@ -11,10 +11,6 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
-// allowTruncate is an entry of Topic.Wanted on disk: the layout has no field for the
-// operator's consent. No topic config has this name.
-const allowTruncate = "mirror.allow.truncate"
-
 // barrier is the value of a kindBarrier record; its own value on disk is null.
 type barrier struct {
 	broker int32
@@ -30,7 +26,7 @@ func encodeRecord(r record) (key, value []byte, err error) {
 		k = protocol.MirrorKey{MirrorName: r.mirror}
 		if m, ok := r.value.(Mirror); ok {
 			out := protocol.NewMirrorValue()
-			out.SourceClusterID = m.SourceClusterID
+			out.SourceClusterID, out.UnknownTags = m.SourceClusterID, m.tags
 			for _, name := range m.Configs.Keys() {
 				c := protocol.NewMirrorConfig()
 				text := m.Configs[name]
@@ -45,19 +41,17 @@ func encodeRecord(r record) (key, value []byte, err error) {
 			out := protocol.NewMirrorTopicValue()
 			out.TopicID, out.SourceTopicID = t.TopicID, t.SourceTopicID
 			out.DesiredState, out.Since = int8(t.Desired), t.Since
-			wanted := maps.Clone(t.Wanted)
-			if t.AllowTruncate {
-				if wanted == nil {
-					wanted = map[string]*string{}
-				}
-				yes := "true"
-				wanted[allowTruncate] = &yes
-			}
-			for _, name := range slices.Sorted(maps.Keys(wanted)) {
+			for _, name := range slices.Sorted(maps.Keys(t.Wanted)) {
 				c := protocol.NewMirrorConfig()
-				c.Name, c.Value = name, wanted[name]
+				c.Name, c.Value = name, t.Wanted[name]
 				out.WantedConfigs = append(out.WantedConfigs, c)
 			}
+			for _, partition := range slices.Sorted(maps.Keys(t.RealReplicas)) {
+				r := protocol.NewPartitionReplicas()
+				r.Partition, r.Replicas = partition, t.RealReplicas[partition]
+				out.RealReplicas = append(out.RealReplicas, r)
+			}
+			out.AllowTruncate, out.Fault, out.UnknownTags = t.AllowTruncate, nullable(t.Fault), t.tags
 			v = &out
 		}
 	case kindState:
@@ -66,7 +60,7 @@ func encodeRecord(r record) (key, value []byte, err error) {
 			out := protocol.NewPartitionStateValue()
 			out.State, out.PreviousState, out.RetryAttempt = int8(s.State), int8(s.Previous), s.RetryAttempt
 			out.LeaderEpoch, out.StateEpoch = s.LeaderEpoch, s.StateEpoch
-			out.Detail, out.ErrorMessage = nullable(s.Detail), nullable(s.ErrorMessage)
+			out.Detail, out.ErrorMessage, out.UnknownTags = nullable(s.Detail), nullable(s.ErrorMessage), s.tags
 			v = &out
 		}
 	case kindLineage:
@@ -107,7 +101,7 @@ func decodeRecord(key, value []byte, timestamp int64) (record, error) {
 	case protocol.MirrorKey:
 		r.mirror = k.MirrorName
 		if v, ok := v.(*protocol.MirrorValue); ok {
-			m := Mirror{Name: k.MirrorName, SourceClusterID: v.SourceClusterID, Configs: config.Properties{}}
+			m := Mirror{Name: k.MirrorName, SourceClusterID: v.SourceClusterID, Configs: config.Properties{}, tags: v.UnknownTags}
 			for _, c := range v.Configs {
 				if c.Value != nil {
 					m.Configs[c.Name] = *c.Value
@@ -126,6 +120,7 @@ func decodeRecord(key, value []byte, timestamp int64) (record, error) {
 			r.value = PartitionState{
 				State: State(v.State), Previous: State(v.PreviousState), RetryAttempt: v.RetryAttempt,
 				LeaderEpoch: v.LeaderEpoch, StateEpoch: v.StateEpoch, Detail: text(v.Detail), ErrorMessage: text(v.ErrorMessage), Since: timestamp,
+				tags: v.UnknownTags,
 			}
 		}
 	case protocol.LastMirrorEpochsKey:
@@ -145,15 +140,18 @@ func topicOf(k protocol.MirrorTopicKey, v *protocol.MirrorTopicValue) Topic {
 		Mirror: k.MirrorName, Name: k.TopicName, TopicID: v.TopicID, SourceTopicID: v.SourceTopicID,
 		Desired: State(v.DesiredState), Since: v.Since,
 	}
+	t.AllowTruncate, t.Fault, t.tags = v.AllowTruncate, text(v.Fault), v.UnknownTags
+	if len(v.WantedConfigs) > 0 {
+		t.Wanted = make(map[string]*string, len(v.WantedConfigs))
+	}
 	for _, c := range v.WantedConfigs {
-		if c.Name == allowTruncate {
-			t.AllowTruncate = true
-			continue
-		}
-		if t.Wanted == nil {
-			t.Wanted = map[string]*string{}
-		}
 		t.Wanted[c.Name] = c.Value
+	}
+	if len(v.RealReplicas) > 0 {
+		t.RealReplicas = make(map[int32][]int32, len(v.RealReplicas))
+	}
+	for _, r := range v.RealReplicas {
+		t.RealReplicas[r.Partition] = r.Replicas
 	}
 	return t
 }

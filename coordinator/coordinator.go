@@ -402,7 +402,7 @@ func check(v *View, w stateWrite) ([]record, error) {
 		if !Transition(old.State, s.State) && !recovers(old, s) {
 			return nil, fmt.Errorf("%w: %s to %s", ErrTransition, old.State, s.State)
 		}
-		s.LeaderEpoch, s.StateEpoch = w.leaderEpoch, old.StateEpoch+1
+		s.LeaderEpoch, s.StateEpoch, s.tags = w.leaderEpoch, old.StateEpoch+1, old.tags
 		s.Previous = old.Previous
 		if old.State != s.State {
 			s.Previous = old.State

@@ -28,11 +28,6 @@ func lockKeys() []string {
 	return []string{configMaxMessageBytes, configMinISR, configUnclean, configRemoteStorage}
 }
 
-// restoredReplicas prefixes entries of Topic.Wanted that remember the real replicas of a
-// partition over a stop: those left out of the hand-back are added again afterwards, also
-// by a coordinator that did not see it begin. No topic config begins like this.
-const restoredReplicas = "mirror.replicas."
-
 // lockConfigs is the write lock of a topic: no client write fits, ISR must be wider than
 // the real replicas alone, nothing is elected uncleanly or moved to remote storage.
 func lockConfigs(minISR, virtual int) map[string]string {
@@ -253,23 +248,21 @@ func longestFirst(replicas []int32, ends map[int32]int64) []int32 {
 	return out
 }
 
-// rememberReplicas adds to wanted the real replicas of those partitions whose target
+// rememberReplicas adds to known the real replicas of those partitions whose target
 // leaves some out. It reports whether anything is new.
-func rememberReplicas(wanted map[string]*string, v ids.Virtual, parts []*metadata.Partition, targets map[int32][]int32) (map[string]*string, bool) {
-	out, changed := maps.Clone(wanted), false
-	if out == nil {
-		out = map[string]*string{}
-	}
+func rememberReplicas(known map[int32][]int32, v ids.Virtual, parts []*metadata.Partition, targets map[int32][]int32) (map[int32][]int32, bool) {
+	out, changed := maps.Clone(known), false
 	for _, p := range parts {
 		target, ok := targets[p.Partition]
 		real := v.Real(p.Replicas)
 		if !ok || target == nil || len(target) >= len(real) {
 			continue
 		}
-		key := restoredReplicas + itoa(p.Partition)
-		if _, has := out[key]; !has {
-			text := strings.ReplaceAll(list(real), " ", "")
-			out[key] = &text
+		if _, has := out[p.Partition]; !has {
+			if out == nil {
+				out = map[int32][]int32{}
+			}
+			out[p.Partition] = real
 			changed = true
 		}
 	}
@@ -281,17 +274,12 @@ func rememberReplicas(wanted map[string]*string, v ids.Virtual, parts []*metadat
 func missingReplicas(t Topic, v ids.Virtual, parts []*metadata.Partition, registered func(int32) bool) map[int32][]int32 {
 	out := map[int32][]int32{}
 	for _, p := range parts {
-		text := t.Wanted[restoredReplicas+itoa(p.Partition)]
-		if text == nil {
-			continue
-		}
 		target := v.Real(settled(p))
 		have := len(target)
-		for _, s := range config.SplitList(*text) {
-			n, err := strconv.ParseInt(s, 10, 32)
+		for _, id := range t.RealReplicas[p.Partition] {
 			// A broker that was unregistered meanwhile cannot be assigned, and will not come back.
-			if err == nil && !slices.Contains(target, int32(n)) && registered(int32(n)) {
-				target = append(target, int32(n))
+			if !slices.Contains(target, id) && registered(id) {
+				target = append(target, id)
 			}
 		}
 		if len(target) > have {
@@ -299,11 +287,4 @@ func missingReplicas(t Topic, v ids.Virtual, parts []*metadata.Partition, regist
 		}
 	}
 	return out
-}
-
-// withoutRemembered drops the entries that rememberReplicas made.
-func withoutRemembered(wanted map[string]*string) (map[string]*string, bool) {
-	out := maps.Clone(wanted)
-	maps.DeleteFunc(out, func(k string, _ *string) bool { return strings.HasPrefix(k, restoredReplicas) })
-	return out, len(out) != len(wanted)
 }

@@ -183,12 +183,12 @@ func TestRememberedReplicas(t *testing.T) {
 		{Partition: 0, Replicas: []int32{10001, 1, 2, 3}},
 		{Partition: 1, Replicas: []int32{10001, 1, 2, 3}},
 	}
-	wanted, changed := rememberReplicas(map[string]*string{"max.message.bytes": nil}, virtual, parts, map[int32][]int32{0: {2, 1}, 1: {1, 2, 3}})
-	if !changed || *wanted["mirror.replicas.0"] != "1,2,3" || wanted["mirror.replicas.1"] != nil {
-		t.Fatalf("%v %v", wanted, changed)
+	known, changed := rememberReplicas(nil, virtual, parts, map[int32][]int32{0: {2, 1}, 1: {1, 2, 3}})
+	if !changed || len(known) != 1 || !slices.Equal(known[0], []int32{1, 2, 3}) {
+		t.Fatalf("%v %v", known, changed)
 	}
 	after := []*metadata.Partition{{Partition: 0, Replicas: []int32{2, 1}}, {Partition: 1, Replicas: []int32{1, 2, 3}}}
-	topic := Topic{Wanted: wanted}
+	topic := Topic{RealReplicas: known}
 	missing := missingReplicas(topic, virtual, after, func(int32) bool { return true })
 	if len(missing) != 1 || !slices.Equal(missing[0], []int32{2, 1, 3}) {
 		t.Errorf("missing %v", missing)
@@ -196,12 +196,8 @@ func TestRememberedReplicas(t *testing.T) {
 	if m := missingReplicas(topic, virtual, after, func(b int32) bool { return b != 3 }); len(m) != 0 {
 		t.Errorf("a broker that is not registered any more: %v", m)
 	}
-	if _, again := rememberReplicas(wanted, virtual, after, map[int32][]int32{0: {2}}); again {
+	if _, again := rememberReplicas(known, virtual, after, map[int32][]int32{0: {2}}); again {
 		t.Error("what is remembered is not overwritten by what is left")
-	}
-	clean, had := withoutRemembered(wanted)
-	if _, ok := clean["max.message.bytes"]; !had || !ok || len(clean) != 1 {
-		t.Errorf("%v", clean)
 	}
 }
 

@@ -35,13 +35,13 @@ type side struct {
 	broker *replica.Broker
 }
 
-// wire connects the sides of a test in this process, through the messages' bytes.
-type wire struct {
+// cable connects the sides of a test in this process, through the messages' bytes.
+type cable struct {
 	mu    sync.Mutex
 	sides map[int32]*side
 }
 
-func (w *wire) Request(ctx context.Context, id int32, req kmsg.Request) (kmsg.Response, error) {
+func (w *cable) Request(ctx context.Context, id int32, req kmsg.Request) (kmsg.Response, error) {
 	w.mu.Lock()
 	s := w.sides[id]
 	w.mu.Unlock()
@@ -73,7 +73,7 @@ func call[R kmsg.Response](t *testing.T, s *side, req kmsg.Request) R {
 	return r
 }
 
-func startSide(t *testing.T, c *harness.Cluster, home int32, w *wire) *side {
+func startSide(t *testing.T, c *harness.Cluster, home int32, w *cable) *side {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("sidecar", home)
 	const virtual = ids.Virtual(10000)
@@ -183,7 +183,7 @@ func TestRealCluster(t *testing.T) {
 	var src, dst *harness.Cluster
 	src = harness.StartT(t, harness.Config{Name: "source", Brokers: 1, FirstID: 7})
 	dst = harness.StartT(t, harness.Config{Name: "destination", Brokers: 2, Properties: map[string]string{"default.replication.factor": "2"}})
-	w := &wire{sides: map[int32]*side{}}
+	w := &cable{sides: map[int32]*side{}}
 	a, b := startSide(t, dst, 1, w), startSide(t, dst, 2, w)
 	ctx := t.Context()
 	srcAdm, dstAdm := kadm.NewClient(src.ClientT(t)), kadm.NewClient(dst.ClientT(t))

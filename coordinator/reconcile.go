@@ -201,8 +201,7 @@ func (r *Reconciler) idle(t Topic) bool {
 		if _, exists := r.c.img.Topic(t.Name); exists && t.TopicID.IsZero() && len(t.Wanted) > 0 {
 			return false // stopped between taking the lock and recording the id
 		}
-		_, remembered := withoutRemembered(t.Wanted)
-		return r.c.stopped(t) && !remembered
+		return r.c.stopped(t) && len(t.RealReplicas) == 0
 	}
 	return false
 }

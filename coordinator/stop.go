@@ -73,10 +73,10 @@ func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, err
 	}
 	// 3. Hand back: one request, to the real members of the ISR.
 	if len(targets) > 0 {
-		wanted, changed := rememberReplicas(t.Wanted, v, parts, targets)
+		remembered, changed := rememberReplicas(t.RealReplicas, v, parts, targets)
 		if changed {
 			var err error
-			if t, err = r.put(ctx, t, func(now *Topic) { now.Wanted = wanted }); err != nil {
+			if t, err = r.put(ctx, t, func(now *Topic) { now.RealReplicas = remembered }); err != nil {
 				return 0, err
 			}
 		}
@@ -102,9 +102,9 @@ func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, err
 			return 0, err
 		}
 	}
-	if wanted, had := withoutRemembered(t.Wanted); had {
+	if len(t.RealReplicas) > 0 {
 		var err error
-		if t, err = r.put(ctx, t, func(now *Topic) { now.Wanted = wanted }); err != nil {
+		if t, err = r.put(ctx, t, func(now *Topic) { now.RealReplicas = nil }); err != nil {
 			return 0, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol/wire"
 )
 
 // Mirror is what the state keeps of a mirror (record type 3).
@@ -17,6 +18,8 @@ type Mirror struct {
 	Name            string
 	SourceClusterID string
 	Configs         config.Properties // as given, secrets included: show only Redacted
+
+	tags []wire.Tag // a newer sidecar's fields, kept as they came
 }
 
 // Topic is what the state keeps of a mirror topic (record type 4).
@@ -31,6 +34,14 @@ type Topic struct {
 	// Wanted are the topic's own configs that the write lock hides. A nil value means
 	// that the topic had none of its own.
 	Wanted map[string]*string
+	// RealReplicas are the real replicas of those partitions that a hand-back left some out
+	// of: they are added again afterwards, also by a coordinator that did not see it begin.
+	RealReplicas map[int32][]int32
+	// Fault says why nothing may be read from the source now, "" if nothing speaks against
+	// it: the topic is gone there, or another one of its name took its place.
+	Fault string
+
+	tags []wire.Tag // a newer sidecar's fields, kept as they came
 }
 
 // PartitionState is what the state keeps of a mirror partition (record type 2).
@@ -43,6 +54,8 @@ type PartitionState struct {
 	Detail       string
 	ErrorMessage string
 	Since        int64 // milliseconds since 1970, the record's timestamp
+
+	tags []wire.Tag // a newer sidecar's fields, kept as they came
 }
 
 // partitionKey is the key of record types 1 and 2.

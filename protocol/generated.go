@@ -608,6 +608,11 @@ type MirrorTopicValue struct {
 	// Since: when it was wanted, in milliseconds.
 	Since         int64
 	WantedConfigs []MirrorConfig
+	// AllowTruncate: the operator's consent to drop what the source lacks.
+	AllowTruncate bool
+	RealReplicas  []PartitionReplicas
+	// Fault: why nothing may be read from the source now; null if nothing speaks against it.
+	Fault *string
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -629,7 +634,26 @@ func (m *MirrorTopicValue) write(w *wire.Writer, version int16) {
 	for i := range m.WantedConfigs {
 		m.WantedConfigs[i].write(w, version)
 	}
-	w.Tags(nil, m.UnknownTags)
+	var tags []wire.Tag
+	if m.AllowTruncate {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.Bool(m.AllowTruncate)
+		}))
+	}
+	if len(m.RealReplicas) > 0 {
+		tags = append(tags, w.Field(1, func(w *wire.Writer) {
+			w.ArrayLen(len(m.RealReplicas), true)
+			for i := range m.RealReplicas {
+				m.RealReplicas[i].write(w, version)
+			}
+		}))
+	}
+	if m.Fault != nil {
+		tags = append(tags, w.Field(2, func(w *wire.Writer) {
+			w.NullableString(m.Fault, true)
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
 }
 
 func (m *MirrorTopicValue) read(r *wire.Reader, version int16) {
@@ -644,7 +668,25 @@ func (m *MirrorTopicValue) read(r *wire.Reader, version int16) {
 			m.WantedConfigs[i].read(r, version)
 		}
 	}
-	m.UnknownTags = r.Tags(true, nil)
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			m.AllowTruncate = r.Bool()
+		case tag == 1:
+			if n := r.ArrayLen(true, 6); n > 0 {
+				m.RealReplicas = make([]PartitionReplicas, n)
+				for i := range m.RealReplicas {
+					m.RealReplicas[i] = NewPartitionReplicas()
+					m.RealReplicas[i].read(r, version)
+				}
+			}
+		case tag == 2:
+			m.Fault = r.NullableString(true)
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
@@ -655,6 +697,15 @@ func (m MirrorTopicValue) MarshalJSON() ([]byte, error) {
 	o.Field("desiredState", m.DesiredState)
 	o.Field("since", m.Since)
 	o.Field("wantedConfigs", wire.List(m.WantedConfigs))
+	if m.AllowTruncate {
+		o.Field("allowTruncate", m.AllowTruncate)
+	}
+	if len(m.RealReplicas) > 0 {
+		o.Field("realReplicas", wire.List(m.RealReplicas))
+	}
+	if m.Fault != nil {
+		o.Field("fault", m.Fault)
+	}
 	return o.JSON()
 }
 
@@ -722,6 +773,49 @@ func (m MirrorConfig) MarshalJSON() ([]byte, error) {
 	var o wire.Object
 	o.Field("name", m.Name)
 	o.Field("value", m.Value)
+	return o.JSON()
+}
+
+// PartitionReplicas is the real replicas of partitions that a hand-back left some out of: they
+// are added again.
+type PartitionReplicas struct {
+	Partition int32
+	Replicas  []int32
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewPartitionReplicas returns PartitionReplicas with the defaults of its layout.
+func NewPartitionReplicas() PartitionReplicas {
+	var m PartitionReplicas
+	return m
+}
+
+func (m *PartitionReplicas) write(w *wire.Writer, version int16) {
+	w.Int32(m.Partition)
+	w.ArrayLen(len(m.Replicas), true)
+	for i := range m.Replicas {
+		w.Int32(m.Replicas[i])
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *PartitionReplicas) read(r *wire.Reader, version int16) {
+	m.Partition = r.Int32()
+	if n := r.ArrayLen(true, 4); n > 0 {
+		m.Replicas = make([]int32, n)
+		for i := range m.Replicas {
+			m.Replicas[i] = r.Int32()
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m PartitionReplicas) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("partition", m.Partition)
+	o.Field("replicas", wire.List(m.Replicas))
 	return o.JSON()
 }
 
