@@ -24,6 +24,7 @@ type Mirror struct {
 	GroupsExclude         Pattern
 	ACLsInclude           []string
 	PropertiesExclude     []string
+	StopPIDReset          bool
 	// Security holds the client keys, secrets still as written (not expanded).
 	Security Properties
 }
@@ -90,6 +91,11 @@ func mirrorKeys() []mirrorKey {
 		k("mirror.groups.include", ".*", "regular expressions of groups whose offsets are copied", pattern(func(m *Mirror) *Pattern { return &m.GroupsInclude })),
 		k("mirror.groups.exclude", "", "regular expressions of groups whose offsets are not copied", pattern(func(m *Mirror) *Pattern { return &m.GroupsExclude })),
 		k("mirror.acls.include", "", "rules of ACLs to copy; none unless set", func(m *Mirror, v string) error { m.ACLsInclude = SplitList(v); return nil }),
+		k("mirror.stop.pid.reset", "false", "end a stopped partition's mirrored data with the KIP's MIRROR_PID_RESET record", func(m *Mirror, v string) error {
+			b, err := parseBool(v)
+			m.StopPIDReset = b
+			return err
+		}),
 		k("mirror.topic.properties.exclude", defaultPropertiesExclude, "topic configs not to copy", func(m *Mirror, v string) error { m.PropertiesExclude = SplitList(v); return nil }),
 	}
 }

@@ -21,6 +21,12 @@ type MirrorTopic struct {
 	SourceTopicID ids.UUID
 	// Stopping: the operator asked for a stop. Partitions are quiesced and handed back.
 	Stopping bool
+	// Paused: the operator asked for a pause. Nothing is read; read only stays.
+	Paused bool
+	// Fault says why nothing may be read: the source is not the one that was mirrored.
+	Fault string
+	// PIDReset: a control record that resets producer state is the last batch of a stop.
+	PIDReset bool
 }
 
 // Report is what a leader says of its partition.
@@ -48,6 +54,8 @@ const (
 	// Quiet: reading has ended and every in-sync replica has all of it, or the takeover
 	// cannot be finished; the coordinator may hand the partition back.
 	Quiet
+	// Rests: reading was ended for a pause and every in-sync replica has all of it.
+	Rests
 )
 
 // State is the mirror state, as a leader needs it. Implemented by the coordinator.
