@@ -41,6 +41,7 @@ func TestCluster(t *testing.T) {
 		{"combined 4.4", Config{Version: Version44, Brokers: 2}},
 		{"separate 4.4", Config{Version: Version44, Brokers: 2, Controllers: 1, FirstID: 5}},
 		{"combined 4.3", Config{Version: Version43, Brokers: 2, Format: []string{"--release-version", "4.3"}}},
+		{"combined 3.9", Config{Version: Version39, Brokers: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Log = testLog(t)

@@ -22,6 +22,8 @@ const (
 	// default. Any other version works by parameter.
 	Version44 = "4.4.0"
 	Version43 = "4.3.1"
+	// Version39 is the last line before 4.0: a source that has not been upgraded yet.
+	Version39 = "3.9.1"
 	// DefaultVersion is what an empty version means.
 	DefaultVersion = Version44
 	// VersionHome asks for the installation that KAFKA_HOME names, whatever its
