@@ -48,8 +48,15 @@ type Machine struct {
 	pending    *pendingISR
 	alterAfter time.Time // no AlterPartition before this, after a refusal
 
+	// See pause.go.
+	paused, rested, barred bool
+
 	quiescing bool
 	quiesced  bool
+	// withReset: a stop ends with a record that resets producer state; resetAt is its offset
+	// once it was appended.
+	withReset bool
+	resetAt   int64
 	// quiesceFrom is when Quiesce was called.
 	quiesceFrom time.Time
 	started     time.Time
@@ -87,7 +94,7 @@ type pendingISR struct {
 
 // New returns a machine that leads nothing.
 func New(cfg Config) *Machine {
-	return &Machine{cfg: cfg, epoch: lineage.Undefined, followers: map[int32]*follower{}}
+	return &Machine{cfg: cfg, epoch: lineage.Undefined, resetAt: lineage.Undefined, followers: map[int32]*follower{}}
 }
 
 // Take returns the actions since the last call, in order.
@@ -132,7 +139,10 @@ func (m *Machine) Metadata(now time.Time, v View) {
 
 func (m *Machine) reset(p Phase, epoch int32, now time.Time) {
 	cfg, view, out := m.cfg, m.view, m.out
-	*m = Machine{cfg: cfg, view: view, out: out, phase: p, epoch: epoch, started: now, followers: map[int32]*follower{}}
+	*m = Machine{
+		cfg: cfg, view: view, out: out, phase: p, epoch: epoch, started: now, resetAt: lineage.Undefined,
+		followers: map[int32]*follower{},
+	}
 }
 
 // StateRead takes the partition's lineage, read behind a barrier, and what the state
@@ -151,7 +161,13 @@ func (m *Machine) progress(now time.Time) {
 	switch m.phase {
 	case Collecting:
 		m.collect()
-	case AskingHW, Probing:
+	case AskingHW:
+		m.retake()
+	case Probing:
+		if m.asItIs() {
+			m.lead(now)
+			return
+		}
 		m.retake()
 	case Leading:
 		m.advance()
@@ -159,13 +175,14 @@ func (m *Machine) progress(now time.Time) {
 		m.retake()
 	}
 	m.maintainISR(now)
+	m.rest()
 	m.quiesce(now)
 }
 
 // collect computes S once every real member of the ISR has fetched (R4, R5); without a
 // real member, once the candidates of R15 have.
 func (m *Machine) collect() {
-	if !m.consent.Truncate {
+	if !m.consent.Truncate && !m.consent.AsItIs {
 		m.refuse(0, "the state of the partition is neither LOG_TRUNCATION nor MIRRORING")
 		return
 	}
@@ -298,11 +315,16 @@ func (m *Machine) HighWatermarks(now time.Time, epoch int32, known map[int32]int
 		}
 	}
 	m.phase = Probing
-	m.probe()
+	if !m.asItIs() {
+		m.probe()
+	}
 	m.progress(now)
 }
 
 func (m *Machine) probe() {
+	if m.barred {
+		return
+	}
 	m.do(ProbeSource{m.epoch, m.s, m.chain.SourceEpochBefore(m.s)})
 }
 
@@ -321,7 +343,7 @@ type ProbeAnswer struct {
 // or recreated, and nothing is dropped for it: the problem is returned and the driver
 // reports FAILED.
 func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
-	if epoch != m.epoch || m.phase != Probing || m.quiesced {
+	if epoch != m.epoch || m.phase != Probing || m.quiesced || m.barred {
 		// After an incomplete hand-back was reported nothing may be truncated any more.
 		return nil
 	}
@@ -392,6 +414,10 @@ func (m *Machine) lead(now time.Time) {
 
 func (m *Machine) refuse(records int64, why string) {
 	m.phase = Refused
+	if m.consent.AsItIs {
+		// Not a start that lacks consent: the partition waits for resume or stop.
+		records, why = 0, fmt.Sprintf("%s (%d records), and a paused partition is not truncated", why, records)
+	}
 	m.do(RefusedLoss{m.epoch, records, why})
 }
 
@@ -399,7 +425,8 @@ func (m *Machine) refuse(records int64, why string) {
 // member is in the ISR (R15), after quiesce began, or after a failure.
 func (m *Machine) reread() {
 	// A hand-back still needs [HW, S): a live replica that has not got it may not be left out.
-	may := m.phase == Leading && !m.failed && (!m.quiescing || m.end < m.s) && len(m.cfg.Virtual.Real(m.view.ISR)) > 0
+	// So does a pause: it shall not last while a member of the ISR lacks what is visible.
+	may := m.phase == Leading && !m.failed && !m.barred && (!m.quiescing && !m.paused || m.end < m.s) && len(m.cfg.Virtual.Real(m.view.ISR)) > 0
 	if may == m.reading {
 		return
 	}
@@ -424,7 +451,7 @@ func (m *Machine) Ingest(now time.Time, epoch int32, batches []BatchInfo, source
 	// Nothing is changed before all batches were looked at.
 	chain, end, unsaved := m.chain, m.end, m.unsaved
 	for i, b := range batches {
-		if m.quiescing && b.Last >= m.s {
+		if (m.quiescing || m.paused) && b.Last >= m.s {
 			stamps[i], end = lineage.Undefined, max(end, m.s)
 			continue
 		}
@@ -856,6 +883,9 @@ func (m *Machine) quiesce(now time.Time) {
 		if m.pending != nil || m.durable != m.end {
 			return
 		}
+		if m.appendReset(now) {
+			return
+		}
 		// The high watermark need not be there: with a virtual replica down |ISR| may be
 		// below the minimum, and what counts is that every member has everything.
 		for _, id := range real {
@@ -870,7 +900,7 @@ func (m *Machine) quiesce(now time.Time) {
 			return
 		}
 	case Probing, Refused:
-		if m.phase == Probing && !m.failed && now.Sub(m.quiesceFrom) < sourceWait {
+		if m.phase == Probing && !m.failed && !m.barred && now.Sub(m.quiesceFrom) < sourceWait {
 			return
 		}
 		// The source does not answer, or nothing may be truncated. The longest member
@@ -895,10 +925,38 @@ func (m *Machine) quiesce(now time.Time) {
 			chain = c
 		}
 	}
+	if local, has := chain.FirstLocal(); has {
+		// A reset record, of this leader or of one before it, is not the source's.
+		end = min(end, local)
+	}
 	m.do(Quiesced{
 		Epoch: m.epoch, Complete: complete, Order: order, Outside: outside,
 		LastSourceEpoch: chain.SourceEpochBefore(end), End: end,
 	})
+}
+
+// EndWithReset makes the record that resets producer state the last of a stop.
+func (m *Machine) EndWithReset() { m.withReset = true }
+
+// appendReset appends the reset record once, behind everything that was read, and tells
+// whether the hand-back has to wait for it. It is no record of the source, so in the lineage
+// it has no source epoch, and the last mirror offset is below it.
+func (m *Machine) appendReset(now time.Time) bool {
+	if !m.withReset || m.resetAt >= 0 {
+		return false
+	}
+	if m.end < m.s {
+		// What is read again after a takeover comes first. A source that is gone must not
+		// hold up the stop: then there is no such record.
+		return m.reading && now.Sub(m.quiesceFrom) < sourceWait
+	}
+	m.resetAt = m.end
+	m.chain = m.chain.Append(lineage.Entry{Epoch: m.epoch, SourceEpoch: lineage.NoSource, Start: m.end})
+	m.unsaved = append(m.unsaved, m.end)
+	m.do(AppendReset{m.epoch, m.end})
+	m.end++
+	m.persist()
+	return true
 }
 
 func (m *Machine) lengthOf(id int32) int64 {
@@ -927,7 +985,7 @@ func sign(n int64) int64 {
 func (m *Machine) Status() Status {
 	return Status{
 		Phase: m.phase, Epoch: m.epoch, HighWatermark: m.hw, End: m.end, Durable: m.durable, Start: m.s, BufferStart: m.bufferStart,
-		Waiting: m.phase != Off && len(m.cfg.Virtual.Real(m.view.ISR)) == 0, Quiesced: m.quiesced, Reading: m.reading,
+		Waiting: m.phase != Off && len(m.cfg.Virtual.Real(m.view.ISR)) == 0, Quiesced: m.quiesced, Reading: m.reading, Rested: m.rested,
 	}
 }
 

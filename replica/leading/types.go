@@ -101,6 +101,8 @@ type Consent struct {
 	// can say so, also while MIRRORING: what is not known to come from the source is not
 	// known to be there.
 	AllowUnknown bool
+	// AsItIs: the state is PAUSED. The partition is led, but nothing may be truncated.
+	AsItIs bool
 }
 
 // FetchRequest is one partition of a follower's Fetch.
@@ -213,6 +215,18 @@ type (
 		Records int64
 		Reason  string
 	}
+	// Rested says that a pause is complete: nothing is read, and every real member of the
+	// ISR has all that was and knows that it is visible.
+	Rested struct {
+		Epoch int32
+		End   int64
+	}
+	// AppendReset puts a control record that resets producer state at Offset, stamped with
+	// Epoch: the last batch of the mirror (contract.md §4). The driver puts it in its buffer.
+	AppendReset struct {
+		Epoch  int32
+		Offset int64
+	}
 	// Quiesced says that reading has ended and every real member of the ISR has all of
 	// it. Order is the hand-back's target, longest log first (R17).
 	Quiesced struct {
@@ -250,6 +264,8 @@ func (Drop) action()              {}
 func (Truncated) action()         {}
 func (Ready) action()             {}
 func (RefusedLoss) action()       {}
+func (Rested) action()            {}
+func (AppendReset) action()       {}
 func (Quiesced) action()          {}
 
 // Status is a copy of what the machine knows, for describe and tests.
@@ -264,4 +280,5 @@ type Status struct {
 	Waiting       bool // no real member in the ISR (R15)
 	Quiesced      bool
 	Reading       bool
+	Rested        bool // a pause is complete
 }
