@@ -72,18 +72,23 @@ func (d *Destination) ClusterID(ctx context.Context) (string, error) {
 	return m.Cluster, nil
 }
 
-// brokerDefault returns an effective broker-wide value as the home broker has it.
+// brokerDefault returns an effective broker-wide value as the home broker has it; while
+// that is dead, as another one has it.
 func (d *Destination) brokerDefault(ctx context.Context, keys ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
-	configs, err := d.adm.DescribeBrokerConfigs(ctx, d.home)
+	who := d.home
+	if others := realBrokers(d.img, d.virtual); !alive(d.img, who) && len(others) > 0 {
+		who = others[0]
+	}
+	configs, err := d.adm.DescribeBrokerConfigs(ctx, who)
 	if err != nil {
-		return nil, fmt.Errorf("ask broker %d for its configuration: %w", d.home, err)
+		return nil, fmt.Errorf("ask broker %d for its configuration: %w", who, err)
 	}
 	out := map[string]string{}
 	for _, c := range configs {
 		if c.Err != nil {
-			return nil, fmt.Errorf("ask broker %d for its configuration: %w", d.home, c.Err)
+			return nil, fmt.Errorf("ask broker %d for its configuration: %w", who, c.Err)
 		}
 		for _, kv := range c.Configs {
 			if kv.Value != nil && slices.Contains(keys, kv.Key) {
@@ -332,7 +337,9 @@ func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, p
 	if len(req.Markers) == 0 {
 		return 0, nil
 	}
-	resp, err = b.RetriableRequest(ctx, &pinned{Request: req, version: 1})
+	// Not sent twice by itself: whether an answer that was lost came with a marker is seen by
+	// who asks for the producers again.
+	resp, err = b.Request(ctx, &pinned{Request: req, version: 1})
 	if err != nil {
 		return 0, fmt.Errorf("abort transactions of %s-%d at broker %d: %w", topic, partition, leader, err)
 	}

@@ -136,6 +136,7 @@ func (l Leaders) Report(ctx context.Context, mirror string, tp ids.TopicPartitio
 		if err := l.c.WriteLineage(ctx, mirror, tp, leaderEpoch, rec); err != nil {
 			return final(err)
 		}
+		failpoint("stop.end-recorded")
 		next.State = Stopping
 	}
 	return final(l.c.WriteState(ctx, mirror, tp, leaderEpoch, next))

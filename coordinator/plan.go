@@ -156,9 +156,13 @@ func settled(p *metadata.Partition) []int32 {
 
 // handBack is the decision about one partition that must lose its virtual replicas.
 type handBack struct {
-	ready  bool
-	target []int32 // real members of the ISR; order matters
-	wait   string  // what is waited for, if not ready
+	ready bool
+	// realFirst: a real broker has to lead before that, by a removal that stays pending.
+	realFirst bool
+	// target are the real members of the ISR, and with realFirst the live ones that are to
+	// join it; order matters. Empty if nothing may be asked for yet.
+	target []int32
+	wait   string // what is waited for, if not ready
 }
 
 // mayHandBack decides whether a partition's virtual replicas may be removed now (R17,
@@ -172,33 +176,51 @@ func mayHandBack(v ids.Virtual, p *metadata.Partition, s PartitionState, live fu
 	if p.Leader < 0 {
 		return handBack{wait: "no replica leads the partition"}
 	}
+	behind := lagging(v, p, live)
+	wait := ""
+	switch {
+	case len(behind) == 0:
+	case !waited:
+		wait = fmt.Sprintf("broker %s is alive but not in sync", list(behind))
+	case len(realISR) < minISR:
+		wait = fmt.Sprintf("only broker %s is in sync, min.insync.replicas is %d; waiting for broker %s, which is alive but not in sync", list(realISR), minISR, list(behind))
+	}
 	if !v.Is(p.Leader) {
-		// R18: what the real leader has is the truth now.
+		// R18: what the real leader has is the truth now. It is the one that brings others
+		// into sync.
+		if wait != "" {
+			return handBack{wait: wait}
+		}
 		return handBack{ready: true, target: leaderFirst(realISR, p.Leader)}
 	}
-	if s.State != Stopped { // STOPPED and assigned again: never wanted (R19)
-		quiesced := s.State == Stopping && s.Detail == DetailQuiesced && s.LeaderEpoch == p.LeaderEpoch
-		unable := s.State == Stopping && s.Detail == DetailSourceUnavailable && s.LeaderEpoch == p.LeaderEpoch
-		if !quiesced && !unable {
-			if !live(p.Leader) {
-				return handBack{wait: fmt.Sprintf("virtual broker %d leads but does not answer; another replica takes over when its session ends", p.Leader)}
-			}
-			return handBack{wait: fmt.Sprintf("virtual broker %d still moves the last records to the replicas", p.Leader)}
+	reported := s.State == Stopping && s.LeaderEpoch == p.LeaderEpoch
+	quiesced := reported && s.Detail == DetailQuiesced
+	unable := reported && s.Detail == DetailSourceUnavailable
+	again := s.State == Stopped // STOPPED and assigned again: never wanted (R19)
+	if len(behind) > 0 && (unable || again || waited && (!quiesced || len(realISR) < minISR)) {
+		// This leader brings nobody into sync: without its source it serves nothing, or it
+		// has not managed for long. The removal deletes the log of a live replica that is left
+		// out, maybe the last copy after the next power loss (C9c).
+		return handBack{realFirst: true, target: append(slices.Clone(realISR), behind...), wait: fmt.Sprintf("a real broker leads first, so that broker %s gets in sync", list(behind))}
+	}
+	if !quiesced && !unable && !again {
+		if !live(p.Leader) {
+			return handBack{wait: fmt.Sprintf("virtual broker %d leads but does not answer; another replica takes over when its session ends", p.Leader)}
 		}
-	}
-	var lagging []int32
-	for _, id := range v.Real(p.Replicas) {
-		if live(id) && !slices.Contains(p.ISR, id) {
-			lagging = append(lagging, id)
+		if wait != "" {
+			return handBack{wait: wait}
 		}
+		return handBack{wait: fmt.Sprintf("virtual broker %d still moves the last records to the replicas", p.Leader)}
 	}
-	if len(lagging) > 0 && !waited {
-		return handBack{wait: fmt.Sprintf("broker %s is alive but not in sync", list(lagging))}
-	}
-	if len(lagging) > 0 && len(realISR) < minISR {
-		return handBack{wait: fmt.Sprintf("only broker %s is in sync, min.insync.replicas is %d; waiting for broker %s", list(realISR), minISR, list(lagging))}
+	if wait != "" {
+		return handBack{wait: wait}
 	}
 	return handBack{ready: true, target: realISR}
+}
+
+// lagging returns the real replicas that are alive and not in sync.
+func lagging(v ids.Virtual, p *metadata.Partition, live func(int32) bool) []int32 {
+	return slices.DeleteFunc(v.Real(p.Replicas), func(id int32) bool { return !live(id) || slices.Contains(p.ISR, id) })
 }
 
 func waitsForReplicas(v ids.Virtual, p *metadata.Partition) string {

@@ -27,26 +27,42 @@ func TestMayHandBack(t *testing.T) {
 		waited bool
 		minISR int
 		want   []int32 // nil: must wait
+		first  []int32 // a real broker has to lead first
 		wait   string
 	}{
-		"quiesced, all in sync":           {p: p(10001, 10001, 1, 2, 3), s: quiesced, want: []int32{1, 2, 3}},
-		"still mirroring":                 {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Mirroring, LeaderEpoch: 7}, wait: "10001"},
-		"quiesced under an earlier epoch": {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Stopping, Detail: DetailQuiesced, LeaderEpoch: 6}, wait: "10001"},
-		"leader died after it quiesced":   {p: p(10002, 10002, 1, 2, 3), s: PartitionState{State: Stopping, Detail: DetailQuiesced, LeaderEpoch: 6}, wait: "10002"},
-		"R17 live laggard is waited for":  {p: p(10001, 10001, 1, 2), s: quiesced, wait: "broker 3 is alive"},
-		"R17 dead one is left out":        {p: p(10001, 10001, 1, 2), s: quiesced, dead: []int32{3}, want: []int32{1, 2}},
-		"R17 waited, enough in sync":      {p: p(10001, 10001, 1, 2), s: quiesced, waited: true, minISR: 2, want: []int32{1, 2}},
-		"R17 waited, too few in sync":     {p: p(10001, 10001, 1), s: quiesced, waited: true, minISR: 2, wait: "min.insync.replicas is 2"},
-		"R18 a real broker leads":         {p: p(2, 1, 2, 3), s: PartitionState{State: Mirroring, LeaderEpoch: 3}, want: []int32{2, 1, 3}},
-		"R19 STOPPED and assigned again":  {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Stopped, LeaderEpoch: 6}, want: []int32{1, 2, 3}},
-		"source dead":                     {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Stopping, Detail: DetailSourceUnavailable, LeaderEpoch: 7}, want: []int32{1, 2, 3}},
-		"no real member":                  {p: p(10001, 10001, 10002), s: quiesced, wait: "no real replica is in sync"},
-		"dead virtual leader":             {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Mirroring}, dead: []int32{10001}, wait: "session ends"},
-		"nobody leads":                    {p: p(-1, 1, 2, 3), s: quiesced, wait: "no replica leads"},
+		"quiesced, all in sync":                 {p: p(10001, 10001, 1, 2, 3), s: quiesced, want: []int32{1, 2, 3}},
+		"still mirroring":                       {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Mirroring, LeaderEpoch: 7}, wait: "10001"},
+		"quiesced under an earlier epoch":       {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Stopping, Detail: DetailQuiesced, LeaderEpoch: 6}, wait: "10001"},
+		"leader died after it quiesced":         {p: p(10002, 10002, 1, 2, 3), s: PartitionState{State: Stopping, Detail: DetailQuiesced, LeaderEpoch: 6}, wait: "10002"},
+		"R17 live laggard is waited for":        {p: p(10001, 10001, 1, 2), s: quiesced, wait: "broker 3 is alive"},
+		"R17 dead one is left out":              {p: p(10001, 10001, 1, 2), s: quiesced, dead: []int32{3}, want: []int32{1, 2}},
+		"R17 waited, enough in sync":            {p: p(10001, 10001, 1, 2), s: quiesced, waited: true, minISR: 2, want: []int32{1, 2}},
+		"R17 waited, too few in sync":           {p: p(10001, 10001, 1), s: quiesced, waited: true, minISR: 2, first: []int32{1, 2, 3}, wait: "so that broker 2, 3 gets in sync"},
+		"R17 waited, leader does not get there": {p: p(10001, 10001, 1, 2), s: PartitionState{State: Mirroring, LeaderEpoch: 7}, waited: true, minISR: 1, first: []int32{1, 2, 3}, wait: "broker 3"},
+		"R17 waited, dead virtual leader":       {p: p(10001, 10001, 1, 2), s: PartitionState{State: Mirroring, LeaderEpoch: 7}, dead: []int32{10001}, waited: true, minISR: 1, first: []int32{1, 2, 3}, wait: "broker 3"},
+		"source dead, live laggard":             {p: p(10001, 10001, 1, 2), s: PartitionState{State: Stopping, Detail: DetailSourceUnavailable, LeaderEpoch: 7}, minISR: 2, first: []int32{1, 2, 3}, wait: "broker 3"},
+		"source dead, dead one":                 {p: p(10001, 10001, 1, 2), s: PartitionState{State: Stopping, Detail: DetailSourceUnavailable, LeaderEpoch: 7}, dead: []int32{3}, minISR: 2, want: []int32{1, 2}},
+		"source dead, all but one dead":         {p: p(10001, 10001, 1), s: PartitionState{State: Stopping, Detail: DetailSourceUnavailable, LeaderEpoch: 7}, dead: []int32{2, 3}, minISR: 2, want: []int32{1}},
+		"all but one dead":                      {p: p(10001, 10001, 1), s: quiesced, dead: []int32{2, 3}, minISR: 2, want: []int32{1}},
+		"R17 a real leader waits too":           {p: p(2, 1, 2), s: quiesced, minISR: 2, wait: "broker 3 is alive but not in sync"},
+		"R17 a real leader, waited":             {p: p(2, 1, 2), s: quiesced, waited: true, minISR: 2, want: []int32{2, 1}},
+		"R17 a real leader, too few":            {p: p(2, 2), s: quiesced, waited: true, minISR: 2, wait: "waiting for broker 1, 3"},
+		"R18 a real leader, dead one":           {p: p(2, 1, 2), s: quiesced, dead: []int32{3}, minISR: 2, want: []int32{2, 1}},
+		"R19 STOPPED, assigned, laggard":        {p: p(10001, 10001, 1, 2), s: PartitionState{State: Stopped, LeaderEpoch: 6}, first: []int32{1, 2, 3}, wait: "broker 3"},
+		"R18 a real broker leads":               {p: p(2, 1, 2, 3), s: PartitionState{State: Mirroring, LeaderEpoch: 3}, want: []int32{2, 1, 3}},
+		"R19 STOPPED and assigned again":        {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Stopped, LeaderEpoch: 6}, want: []int32{1, 2, 3}},
+		"source dead":                           {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Stopping, Detail: DetailSourceUnavailable, LeaderEpoch: 7}, want: []int32{1, 2, 3}},
+		"no real member":                        {p: p(10001, 10001, 10002), s: quiesced, wait: "no real replica is in sync"},
+		"dead virtual leader":                   {p: p(10001, 10001, 1, 2, 3), s: PartitionState{State: Mirroring}, dead: []int32{10001}, wait: "session ends"},
+		"nobody leads":                          {p: p(-1, 1, 2, 3), s: quiesced, wait: "no replica leads"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := mayHandBack(virtual, c.p, c.s, func(b int32) bool { return !slices.Contains(c.dead, b) }, c.waited, c.minISR)
-			if h.ready != (c.want != nil) || !slices.Equal(h.target, c.want) || !strings.Contains(h.wait, c.wait) {
+			want := c.want
+			if c.first != nil {
+				want = c.first
+			}
+			if h.ready != (c.want != nil) || h.realFirst != (c.first != nil) || !slices.Equal(h.target, want) || !strings.Contains(h.wait, c.wait) {
 				t.Errorf("got %+v", h)
 			}
 		})
@@ -54,7 +70,7 @@ func TestMayHandBack(t *testing.T) {
 }
 
 // TestHandBackTarget: whatever the situation, a hand-back goes to real members of the ISR
-// only, and to at least one.
+// only, and to at least one; a live replica is left out only behind a leader that has had its time.
 func TestHandBackTarget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := []int32{10001, 10002, 1, 2, 3}
@@ -67,13 +83,19 @@ func TestHandBackTarget(t *testing.T) {
 			Detail: rapid.SampledFrom([]string{"", DetailQuiesced, DetailSourceUnavailable}).Draw(t, "detail"),
 		}
 		alive := subset("alive")
-		h := mayHandBack(virtual, p, s, func(b int32) bool { return slices.Contains(alive, b) }, rapid.Bool().Draw(t, "waited"), rapid.IntRange(1, 3).Draw(t, "min"))
+		waited := rapid.Bool().Draw(t, "waited")
+		h := mayHandBack(virtual, p, s, func(b int32) bool { return slices.Contains(alive, b) }, waited, rapid.IntRange(1, 3).Draw(t, "min"))
 		if h.ready == (h.wait != "") {
 			t.Fatalf("ready without a target or waiting without a reason: %+v", h)
 		}
 		for _, b := range h.target {
-			if virtual.Is(b) || !slices.Contains(p.ISR, b) {
+			if virtual.Is(b) || h.ready && !slices.Contains(p.ISR, b) || !slices.Contains(p.ISR, b) && !slices.Contains(alive, b) {
 				t.Fatalf("target %v, ISR %v", h.target, p.ISR)
+			}
+		}
+		for _, b := range virtual.Real(alive) {
+			if len(h.target) > 0 && !waited && !slices.Contains(h.target, b) {
+				t.Fatalf("target %v leaves out live broker %d", h.target, b)
 			}
 		}
 		if h.ready && len(h.target) == 0 {

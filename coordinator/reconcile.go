@@ -390,6 +390,7 @@ func (r *Reconciler) assign(ctx context.Context, topic string, id ids.UUID, targ
 	if err := r.c.deps.Destination.reassign(ctx, topic, targets); err != nil {
 		return err
 	}
+	failpoint("assign.sent")
 	waitCtx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	err := r.c.img.Wait(waitCtx, func() bool {

@@ -7,14 +7,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
-// stopTopic makes a mirror topic an ordinary one, one step further than it is.
+// stopTopic makes a mirror topic an ordinary one, one step further than it is. Every step
+// looks at what is there, so that whoever comes next, after a crash or with another
+// coordinator, goes on where it ended; the fail points are where tests make that happen.
 func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, error) {
-	key := topicKey{t.Mirror, t.Name}
-	v := r.c.cfg.Virtual
+	failpoint("stop.desired")
 	id, exists := r.c.img.Topic(t.Name)
 	if t.TopicID.IsZero() && exists && len(t.Wanted) > 0 {
 		// Stopped between taking the lock and recording the id: this is the topic.
@@ -26,90 +29,209 @@ func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, err
 	if t.TopicID.IsZero() || !exists || id != t.TopicID {
 		return 0, r.stopGone(ctx, t)
 	}
-	parts := r.c.img.TopicPartitions(id)
-	isLive := func(b int32) bool { return alive(r.c.img, b) }
-	minISR := configuredMinISR(t, 1)
+	left, again, err := r.handBack(ctx, t)
+	if !left || err != nil {
+		return again, err
+	}
+	// What follows needs no virtual replica: the topic is led by real brokers.
+	if err := r.abortOpen(ctx, t); err != nil {
+		return 0, err
+	}
+	failpoint("stop.markers-written")
+	if t, err = r.readd(ctx, t); err != nil {
+		return 0, err
+	}
+	failpoint("stop.replicas-readded")
+	if err := r.finish(ctx, t); err != nil {
+		return 0, err
+	}
+	failpoint("stop.stopped")
+	return 0, nil
+}
+
+// handBack takes the virtual replicas away from a topic's partitions, all at once: the
+// configs that come back before are the topic's. left says that none is there any more.
+func (r *Reconciler) handBack(ctx context.Context, t Topic) (left bool, again time.Duration, err error) {
+	key := topicKey{t.Mirror, t.Name}
+	v := r.c.cfg.Virtual
+	parts := r.c.img.TopicPartitions(t.TopicID)
 
 	// 1. Which partitions still have virtual replicas, and may all of them lose them?
-	targets := map[int32][]int32{}
-	waits := ""
-	now := time.Now()
-	since := r.stoppingSince(key, now)
-	waited := now.Sub(since) >= r.c.cfg.StopReplicaWait
-	for _, p := range parts {
-		if len(v.Only(settled(p))) == 0 {
-			continue
-		}
-		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: id, Partition: p.Partition})
-		h := mayHandBack(v, p, s, isLive, waited, minISR)
-		if !h.ready {
-			waits = fmt.Sprintf("partition %d: %s", p.Partition, h.wait)
-			continue
-		}
-		if v.Is(p.Leader) && len(h.target) > 1 {
-			// The controller takes the first of the list that is in sync.
-			h.target = longestFirst(h.target, r.c.deps.Destination.logEnds(ctx, t.Name, p.Partition, h.target))
-		}
-		targets[p.Partition] = towards(p, h.target)
+	plan, err := r.planHandBack(ctx, t, parts)
+	if err != nil {
+		return false, 0, err
 	}
-	if waits != "" {
-		r.waiting(key, waits)
-		return max(r.c.cfg.StopReplicaWait-now.Sub(since), 500*time.Millisecond), nil
+	if len(plan.elect) > 0 {
+		if err := r.letRealLead(ctx, t, plan); err != nil {
+			return false, 0, err
+		}
 	}
-
+	if plan.waits != "" {
+		r.waiting(key, plan.waits)
+		return false, plan.again, nil
+	}
+	restore := restoreConfigs(t, r.c.img.TopicConfig(t.Name))
 	// Where a real broker leads, no leading sidecar says how far the mirror came. It must be
 	// known before anybody can write behind it.
 	for _, p := range parts {
-		if _, leaving := targets[p.Partition]; leaving && !v.Is(p.Leader) {
+		if len(restore) > 0 && !v.Is(p.Leader) {
 			if err := r.recordEnd(ctx, t, p); err != nil {
-				return 0, err
+				return false, 0, err
 			}
 		}
 	}
+	failpoint("stop.quiesced")
 
 	// 2. Its own configs back, before the first write and the first marker.
-	if err := r.alter(ctx, t.Name, restoreConfigs(t, r.c.img.TopicConfig(t.Name))); err != nil {
-		return 0, err
+	if err := r.alter(ctx, t.Name, restore); err != nil {
+		return false, 0, err
 	}
+	failpoint("stop.configs-restored")
 	// 3. Hand back: one request, to the real members of the ISR.
-	if len(targets) > 0 {
-		remembered, changed := rememberReplicas(t.RealReplicas, v, parts, targets)
-		if changed {
-			var err error
-			if t, err = r.put(ctx, t, func(now *Topic) { now.RealReplicas = remembered }); err != nil {
-				return 0, err
-			}
+	if err := r.remember(ctx, t, parts, plan.remove); err != nil {
+		return false, 0, err
+	}
+	failpoint("stop.replicas-remembered")
+	if len(plan.remove) > 0 {
+		r.log.Info("partitions are handed back to real brokers", "mirror", t.Mirror, "topic", t.Name, "replicas", plan.remove)
+		if err := r.assign(ctx, t.Name, t.TopicID, plan.remove, nil); err != nil {
+			return false, 0, err
 		}
-		r.log.Info("partitions are handed back to real brokers", "mirror", t.Mirror, "topic", t.Name, "replicas", targets)
-		if err := r.assign(ctx, t.Name, id, targets, nil); err != nil {
-			return 0, err
+	}
+	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
+		if slices.ContainsFunc(p.Replicas, v.Is) {
+			// Only cancelled so far, or a target has left the ISR under the request.
+			r.waiting(key, fmt.Sprintf("partition %d: the reassignment away from virtual brokers", p.Partition))
+			return false, 100 * time.Millisecond, nil
 		}
-		parts = r.c.img.TopicPartitions(id)
+	}
+	failpoint("stop.hand-back-seen")
+	return true, 0, nil
+}
+
+// stopPlan is what a stop has to do next with the partitions of a topic.
+type stopPlan struct {
+	remove map[int32][]int32 // what to reassign to, where virtual replicas may go
+	lead   map[int32][]int32 // what to reassign to, where a real broker has to lead first
+	elect  []int32           // where one has to be elected
+	waits  string            // what is waited for
+	again  time.Duration     // when to look again if something is
+}
+
+func (r *Reconciler) planHandBack(ctx context.Context, t Topic, parts []*metadata.Partition) (stopPlan, error) {
+	v := r.c.cfg.Virtual
+	live := func(b int32) bool { return alive(r.c.img, b) }
+	plan := stopPlan{remove: map[int32][]int32{}, lead: map[int32][]int32{}}
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p *metadata.Partition) bool { return !slices.ContainsFunc(p.Replicas, v.Is) })
+	if len(parts) == 0 {
+		return plan, nil
+	}
+	now := time.Now()
+	left := r.c.cfg.StopReplicaWait - now.Sub(r.stoppingSince(topicKey{t.Mirror, t.Name}, now))
+	plan.again = max(left, 500*time.Millisecond)
+	minISR := configuredMinISR(t, 1)
+	if t.Wanted[configMinISR] == nil && slices.ContainsFunc(parts, func(p *metadata.Partition) bool { return len(lagging(v, p, live)) > 0 }) {
+		var err error
+		if minISR, err = r.defaultMinISR(ctx); err != nil {
+			return plan, err
+		}
 	}
 	for _, p := range parts {
-		if len(v.Only(settled(p))) > 0 {
-			return 50 * time.Millisecond, nil // a pending one was cancelled; now the rest
+		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
+		h := mayHandBack(v, p, s, live, left <= 0, minISR)
+		if h.wait != "" {
+			plan.waits = fmt.Sprintf("partition %d: %s", p.Partition, h.wait)
 		}
-		if slices.ContainsFunc(p.Replicas, v.Is) {
-			r.waiting(key, fmt.Sprintf("partition %d: the reassignment away from virtual brokers", p.Partition))
-			return 0, nil
+		into := plan.remove
+		switch {
+		case len(h.target) == 0:
+			continue
+		case h.realFirst:
+			into = plan.lead
+			plan.elect = append(plan.elect, p.Partition)
+		}
+		if len(p.Adding) == 0 && sameSet(h.target, settled(p)) {
+			continue // asked for already
+		}
+		if v.Is(p.Leader) && len(h.target) > 1 {
+			// The controller takes the first of the list that is in sync.
+			h.target = longestFirst(h.target, r.c.deps.Destination.logEnds(ctx, t.Name, p.Partition, v.Real(p.ISR)))
+		}
+		into[p.Partition] = towards(p, h.target)
+	}
+	return plan, nil
+}
+
+// letRealLead has real brokers elected although virtual replicas are still assigned: their
+// removal waits for replicas that only a real leader can bring into sync (R17). Nothing is
+// left out by it, and the write lock stays on.
+func (r *Reconciler) letRealLead(ctx context.Context, t Topic, plan stopPlan) error {
+	if len(plan.lead) > 0 {
+		r.log.Info("real brokers lead before they are handed the partitions: other live ones are not in sync",
+			"mirror", t.Mirror, "topic", t.Name, "replicas", plan.lead)
+		if err := r.remember(ctx, t, r.c.img.TopicPartitions(t.TopicID), plan.lead); err != nil {
+			return err
+		}
+		if err := r.assign(ctx, t.Name, t.TopicID, plan.lead, nil); err != nil {
+			return err
 		}
 	}
-	// 4. Replicas that were left out come back; a dead one when it can.
+	return r.c.deps.Destination.electPreferred(ctx, t.Name, plan.elect)
+}
+
+// remember records the real replicas of partitions that are about to lose some.
+func (r *Reconciler) remember(ctx context.Context, t Topic, parts []*metadata.Partition, targets map[int32][]int32) error {
+	remembered, changed := rememberReplicas(t.RealReplicas, r.c.cfg.Virtual, parts, targets)
+	if !changed {
+		return nil
+	}
+	_, err := r.put(ctx, t, func(now *Topic) { now.RealReplicas = remembered })
+	return err
+}
+
+// readd gives partitions back the replicas that were left out; a dead one comes when it
+// can. By then the markers are written: a partition that counts a dead replica may have
+// too few in sync for them.
+func (r *Reconciler) readd(ctx context.Context, t Topic) (Topic, error) {
+	if now, ok := r.c.view.Topic(t.Mirror, t.Name); ok {
+		t.RealReplicas = now.RealReplicas
+	}
 	registered := func(b int32) bool { _, ok := r.c.img.Broker(b); return ok }
-	if missing := missingReplicas(t, v, parts, registered); len(missing) > 0 {
-		if err := r.assign(ctx, t.Name, id, missing, nil); err != nil {
-			return 0, err
+	if missing := missingReplicas(t, r.c.cfg.Virtual, r.c.img.TopicPartitions(t.TopicID), registered); len(missing) > 0 {
+		if err := r.assign(ctx, t.Name, t.TopicID, missing, nil); err != nil {
+			return t, err
 		}
 	}
-	if len(t.RealReplicas) > 0 {
-		var err error
-		if t, err = r.put(ctx, t, func(now *Topic) { now.RealReplicas = nil }); err != nil {
-			return 0, err
+	if len(t.RealReplicas) == 0 {
+		return t, nil
+	}
+	return r.put(ctx, t, func(now *Topic) { now.RealReplicas = nil })
+}
+
+// abortOpen ends the transactions that the source's producers have left open here.
+func (r *Reconciler) abortOpen(ctx context.Context, t Topic) error {
+	var errs []error
+	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
+		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
+		if s.State == Stopped {
+			continue
+		}
+		if p.Leader < 0 {
+			errs = append(errs, fmt.Errorf("mirror %s, %s-%d: no broker leads the partition, bring back broker %s", t.Mirror, t.Name, p.Partition, list(p.Replicas)))
+			continue
+		}
+		n, err := r.c.deps.Destination.abortOpenTransactions(ctx, t.Name, p.Partition, p.Leader)
+		switch {
+		case errors.Is(err, kerr.NotEnoughReplicas), errors.Is(err, kerr.NotEnoughReplicasAfterAppend):
+			out := slices.DeleteFunc(slices.Clone(p.Replicas), func(b int32) bool { return slices.Contains(p.ISR, b) })
+			errs = append(errs, fmt.Errorf("mirror %s: %w; bring back broker %s", t.Mirror, err, list(out)))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("mirror %s: %w", t.Mirror, err))
+		case n > 0:
+			r.log.Info("open mirrored transactions aborted", "mirror", t.Mirror, "topic", t.Name, "partition", p.Partition, "transactions", n)
 		}
 	}
-	// 5. Open transactions of the source's producers end here; then STOPPED.
-	return 0, r.finish(ctx, t, parts)
+	return errors.Join(errs...)
 }
 
 // recordEnd records the last mirror epoch and offset of a partition that a real broker leads:
@@ -118,8 +240,8 @@ func (r *Reconciler) recordEnd(ctx context.Context, t Topic, p *metadata.Partiti
 	tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
 	s, _ := r.c.view.State(t.Mirror, tp)
 	rec, known := r.c.view.Lineage(t.Mirror, tp)
-	if s.State == Stopped || !known || rec.LastMirrorOffset >= 0 {
-		return nil // recorded before, or nothing was ever mirrored
+	if s.State == Stopped || !known {
+		return nil // done, or nothing was ever mirrored
 	}
 	_, chain := rec.Newest()
 	if c, ok := rec.Chains[p.LeaderEpoch]; ok {
@@ -134,6 +256,9 @@ func (r *Reconciler) recordEnd(ctx context.Context, t Topic, p *metadata.Partiti
 	}
 	if local, has := chain.FirstLocal(); has {
 		end = min(end, local) // not mirrored
+	}
+	if rec.LastMirrorOffset >= 0 && rec.LastMirrorOffset <= end {
+		return nil // by a leading sidecar; a real leader without all of that has cut it off
 	}
 	epoch := max(p.LeaderEpoch, s.LeaderEpoch)
 	if s.State != Stopping {
@@ -154,25 +279,14 @@ func (r *Reconciler) stoppingSince(key topicKey, now time.Time) time.Time {
 	return r.stopping[key]
 }
 
-func (r *Reconciler) finish(ctx context.Context, t Topic, parts []*metadata.Partition) error {
+// finish records STOPPED for every partition.
+func (r *Reconciler) finish(ctx context.Context, t Topic) error {
 	var errs []error
-	for _, p := range parts {
+	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
 		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
 		s, _ := r.c.view.State(t.Mirror, tp)
 		if s.State == Stopped {
 			continue
-		}
-		if p.Leader < 0 {
-			errs = append(errs, fmt.Errorf("mirror %s, %s-%d: no broker leads the partition, bring back broker %s", t.Mirror, t.Name, p.Partition, list(p.Replicas)))
-			continue
-		}
-		n, err := r.c.deps.Destination.abortOpenTransactions(ctx, t.Name, p.Partition, p.Leader)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if n > 0 {
-			r.log.Info("open mirrored transactions aborted", "mirror", t.Mirror, "topic", t.Name, "partition", p.Partition, "transactions", n)
 		}
 		epoch := max(p.LeaderEpoch, s.LeaderEpoch)
 		if s.State != Stopping {
