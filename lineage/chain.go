@@ -101,6 +101,18 @@ func (c Chain) Append(e Entry) Chain {
 	return append(out, e)
 }
 
+// Bound returns a chain of at most n entries: the oldest become one, which begins where the
+// first did. Whoever still asks about an epoch that is gone is told that it ends there, and
+// copies more than it had to.
+func (c Chain) Bound(n int) Chain {
+	if len(c) <= n {
+		return slices.Clone(c)
+	}
+	out := slices.Clone(c[len(c)-n:])
+	out[0].Start = c[0].Start
+	return out
+}
+
 // FirstLocal returns the start of the first entry that no virtual broker led. S never
 // passes it (R5, C12): what lies above was written by clients of this cluster.
 func (c Chain) FirstLocal() (int64, bool) {
@@ -110,6 +122,20 @@ func (c Chain) FirstLocal() (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// agreed returns up to where a log that ends at end holds what virtual brokers led. Where
+// the first entry is a client's nothing is: also a log that begins above 0 is copied from
+// the source's beginning then.
+func (c Chain) agreed(end int64) int64 {
+	local, has := c.FirstLocal()
+	switch {
+	case !has:
+		return end
+	case local == c[0].Start:
+		return 0
+	}
+	return min(end, local)
 }
 
 // SourceTruncation returns the offset down to which this log agrees with the source, when
@@ -157,17 +183,24 @@ func CommonPrefix(ca Chain, ea int64, cb Chain, eb int64) int64 {
 	if len(ca) == 0 || len(cb) == 0 {
 		return end
 	}
-	sa, sb := ca.spans(ea), cb.spans(eb)
+	if common, ok := commonEpochEnd(ca.spans(ea), cb.spans(eb)); ok {
+		return common
+	}
+	// No epoch in common: nothing above the later of the two starts is known to agree.
+	return min(end, max(ca[0].Start, cb[0].Start))
+}
+
+// commonEpochEnd returns the lower of the two ends of the newest epoch that both have.
+func commonEpochEnd(sa, sb []span) (int64, bool) {
 	for i := len(sa) - 1; i >= 0; i-- {
 		for j := len(sb) - 1; j >= 0; j-- {
 			a, b := sa[i], sb[j]
 			if a.epoch == b.epoch {
-				return min(a.end, b.end)
+				return min(a.end, b.end), true
 			}
 		}
 	}
-	// No epoch in common: nothing above the later of the two starts is known to agree.
-	return min(end, max(ca[0].Start, cb[0].Start))
+	return 0, false
 }
 
 type span struct {

@@ -12,6 +12,10 @@ import (
 // had to.
 const MaxChains = 64
 
+// MaxEntries bounds how long a chain is on record, so that a record of MaxChains chains
+// stays well below what a batch of the state topic may hold.
+const MaxEntries = 512
+
 // NewRecord returns the record of a partition that was never mirrored.
 func NewRecord() Record {
 	return Record{LastMirrorEpoch: Undefined, LastMirrorOffset: Undefined, Chains: map[int32]Chain{}}
@@ -26,13 +30,14 @@ func (r Record) Newest() (int32, Chain) {
 	return best, r.Chains[best]
 }
 
-// With returns a copy in which epoch has chain. The oldest chains above MaxChains go.
+// With returns a copy in which epoch has chain, bounded by MaxEntries. The oldest chains above
+// MaxChains go.
 func (r Record) With(epoch int32, chain Chain) Record {
 	r.Chains = maps.Clone(r.Chains)
 	if r.Chains == nil {
 		r.Chains = map[int32]Chain{}
 	}
-	r.Chains[epoch] = slices.Clone(chain)
+	r.Chains[epoch] = chain.Bound(MaxEntries)
 	for len(r.Chains) > MaxChains {
 		delete(r.Chains, slices.Min(slices.Collect(maps.Keys(r.Chains))))
 	}
@@ -138,15 +143,17 @@ func local(cache Chain) Chain {
 	return out
 }
 
-// led returns the chain in force under an epoch that a virtual broker led, up to that epoch:
-// its own, or if that one is gone the oldest later one that has the epoch.
+// led returns the chain in force under an epoch, up to that epoch: its own, or if that one is
+// gone the oldest later one that has the epoch. It must know something of the source: that
+// of a virtual broker does, and that of a real leader whose records a peer has mirrored (see
+// SeedLinked), in whose epoch clients may have written more.
 func (r Record) led(epoch int32) Chain {
 	for _, e := range slices.Sorted(maps.Keys(r.Chains)) {
 		if e < epoch {
 			continue
 		}
 		c := r.Chains[e].CutEpoch(epoch)
-		if last := len(c) - 1; last >= 0 && c[last].Epoch == epoch && c[last].SourceEpoch != NoSource {
+		if last := len(c) - 1; last >= 0 && c[last].Epoch == epoch && c[0].SourceEpoch != NoSource {
 			return c
 		}
 	}
@@ -174,9 +181,7 @@ func (r Record) Agree(logs []Log) (s int64, chain Chain, ok bool) {
 		c, end, _ := r.ChainOf(l)
 		s = min(s, CommonPrefix(refChain, refEnd, c, end))
 	}
-	if local, has := refChain.FirstLocal(); has {
-		s = min(s, local)
-	}
+	s = refChain.agreed(s)
 	return s, refChain.Cut(s), true
 }
 
