@@ -2,6 +2,7 @@ package readonly
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -324,8 +325,11 @@ func (r *Rules) AlterConfigs(req *kmsg.AlterConfigsRequest) *AlterConfigsSplit {
 	for _, res := range req.Resources {
 		o := kmsg.NewAlterConfigsResponseResource()
 		o.ResourceType, o.ResourceName = res.ResourceType, res.ResourceName
-		f, no := r.checkConfig(res.ResourceType, res.ResourceName)
-		if no {
+		named := slices.ContainsFunc(res.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) bool { return c.Name == nameConfig })
+		if why, no := refusedConfig(res.ResourceType, res.ResourceName, named, true); no {
+			o.ErrorCode, o.ErrorMessage = int16(invalidRequest), &why
+			s.Refused = append(s.Refused, Refused{Topic: res.ResourceName, Partition: AnyPartition})
+		} else if f, no := r.checkConfig(res.ResourceType, res.ResourceName); no {
 			o.ErrorCode = r.code(f, notController)
 			o.ErrorMessage = f.configMessage("AlterConfigs replaces all configs of a topic, those that keep a mirror topic read only too; use IncrementalAlterConfigs for the others")
 			s.Refused = append(s.Refused, Refused{Topic: f.topic, Partition: AnyPartition, Mirror: f.mirror})
@@ -385,18 +389,21 @@ func (r *Rules) IncrementalAlterConfigs(req *kmsg.IncrementalAlterConfigsRequest
 	for _, res := range req.Resources {
 		o := kmsg.NewIncrementalAlterConfigsResponseResource()
 		o.ResourceType, o.ResourceName = res.ResourceType, res.ResourceName
-		locked := ""
+		locked, named := "", false
 		for _, cfg := range res.Configs {
-			if lockedConfigs[cfg.Name] {
+			if lockedConfigs[cfg.Name] && locked == "" {
 				locked = cfg.Name
-				break
 			}
+			named = named || cfg.Name == nameConfig
 		}
 		f, no := refusal{}, false
 		if locked != "" {
 			f, no = r.checkConfig(res.ResourceType, res.ResourceName)
 		}
-		if no {
+		if why, never := refusedConfig(res.ResourceType, res.ResourceName, named, false); never {
+			o.ErrorCode, o.ErrorMessage = int16(invalidRequest), &why
+			s.Refused = append(s.Refused, Refused{Topic: res.ResourceName, Partition: AnyPartition})
+		} else if no {
 			o.ErrorCode = r.code(f, notController)
 			o.ErrorMessage = f.configMessage(fmt.Sprintf("%s keeps a mirror topic read only and cannot be changed", locked))
 			s.Refused = append(s.Refused, Refused{Topic: f.topic, Partition: AnyPartition, Mirror: f.mirror})
@@ -440,6 +447,18 @@ func (s *IncrementalAlterConfigsSplit) Merge(resp *kmsg.IncrementalAlterConfigsR
 type resource struct {
 	kind kmsg.ConfigResourceType
 	name string
+}
+
+// refusedConfig refuses what no topic's state permits: a change of mirror.name, and with
+// the API that replaces all configs, a change of a mirror.
+func refusedConfig(kind kmsg.ConfigResourceType, name string, named, replaces bool) (why string, refused bool) {
+	switch {
+	case kind == kmsg.ConfigResourceTypeTopic && named:
+		return fmt.Sprintf("%s of topic %q cannot be set: it shows the topic's mirror, which kafka-cluster-mirrors --start, --stop, --pause and --resume change", nameConfig, name), true
+	case kind == MirrorResource && replaces:
+		return fmt.Sprintf("AlterConfigs replaces a whole configuration, which for mirror %q would lose its secrets; use IncrementalAlterConfigs or kafka-cluster-mirrors --alter", name), true
+	}
+	return "", false
 }
 
 func (r *Rules) checkConfig(kind kmsg.ConfigResourceType, name string) (refusal, bool) {

@@ -39,7 +39,7 @@ func (r *Rules) Produce(req *kmsg.ProduceRequest) *ProduceSplit {
 		order := produceTopic{topic: topic}
 		for _, p := range t.Partitions {
 			o := producePartition{partition: p.Partition}
-			if f, no := r.check(topic, p.Partition); no {
+			if f, no := r.checkWrite(topic, p.Partition); no {
 				o.refused = r.refusedProduce(p.Partition, f)
 				s.Refused = append(s.Refused, Refused{Topic: f.topic, Partition: p.Partition, Mirror: f.mirror})
 			} else {
@@ -63,7 +63,7 @@ func (r *Rules) Produce(req *kmsg.ProduceRequest) *ProduceSplit {
 
 // Refuses tells whether Produce would refuse a partition, without a decoded request.
 func (r *Rules) Refuses(t Topic, partition int32) bool {
-	_, no := r.check(t, partition)
+	_, no := r.checkWrite(t, partition)
 	return no
 }
 

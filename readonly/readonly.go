@@ -2,6 +2,9 @@ package readonly
 
 import (
 	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 )
@@ -17,12 +20,20 @@ const (
 	ReadOnlyTopic ErrorCode = 12834
 
 	topicAuthorizationFailed ErrorCode = 29
+	invalidRequest           ErrorCode = 42
 	operationNotAttempted    ErrorCode = 55
 
 	// Retriable ones, while it is not known yet what is a mirror topic.
 	notLeaderOrFollower    ErrorCode = 6
 	notController          ErrorCode = 41
 	concurrentTransactions ErrorCode = 51
+
+	// notEnoughReplicas is what a fenced topic answers. A fence lasts for seconds and ends in
+	// one of two ways: the topic goes on elsewhere, or here. Producers retry this error, so
+	// that what they have is neither lost nor given back when it goes on here; it says that
+	// the batch was not written, which idempotent producers need to know, and, unlike
+	// NOT_LEADER_OR_FOLLOWER, it does not send them for metadata each time.
+	notEnoughReplicas ErrorCode = 19
 )
 
 // ParseErrorCode reads the value of --read-only-error.
@@ -62,6 +73,8 @@ type Rules struct {
 	// Pending says that it is not known yet what is a mirror topic: everything is
 	// refused, with an error that clients retry.
 	Pending bool
+	// Fenced tells for how long writes to a topic are held back; nil: none are.
+	Fenced func(topic string) (left time.Duration, ok bool)
 }
 
 // refusal is why something is refused.
@@ -69,6 +82,7 @@ type refusal struct {
 	kind   refusalKind
 	topic  string
 	mirror string
+	left   time.Duration // of a fence
 }
 
 type refusalKind uint8
@@ -77,6 +91,7 @@ const (
 	byMirror refusalKind = iota + 1
 	byState
 	byPending
+	byFence
 )
 
 // check returns the refusal of a change of a partition, or of a whole topic.
@@ -94,6 +109,18 @@ func (r *Rules) check(t Topic, partition int32) (refusal, bool) {
 	return refusal{kind: byMirror, topic: r.name(t), mirror: mirror}, true
 }
 
+// checkWrite returns the refusal of a write to a partition.
+func (r *Rules) checkWrite(t Topic, partition int32) (refusal, bool) {
+	if f, no := r.check(t, partition); no || r.Fenced == nil {
+		return f, no
+	}
+	name := r.name(t)
+	if left, ok := r.Fenced(name); ok {
+		return refusal{kind: byFence, topic: name, left: left}, true
+	}
+	return refusal{}, false
+}
+
 func (r *Rules) name(t Topic) string {
 	if t.Name != "" || t.ID.IsZero() || r.TopicName == nil {
 		return t.Name
@@ -109,6 +136,8 @@ func (r *Rules) code(f refusal, retry ErrorCode) int16 {
 	switch {
 	case f.kind == byPending:
 		return int16(retry)
+	case f.kind == byFence:
+		return int16(notEnoughReplicas)
 	case f.kind == byMirror && r.Code != 0:
 		return int16(r.Code)
 	}
@@ -127,6 +156,8 @@ func (f refusal) message() *string {
 	switch f.kind {
 	case byPending:
 		s = fmt.Sprintf("it is not known yet whether %s is a mirror topic: the proxy is still reading the cluster's metadata; try again", topic)
+	case byFence:
+		s = fmt.Sprintf("writes to %s are fenced while its clients are switched over to another cluster; the fence ends in %v unless it is prolonged", topic, f.left.Round(time.Second))
 	case byState:
 		s = fmt.Sprintf("%s holds the state of the cluster mirrors and is changed by the mirror sidecars only", topic)
 	default:
@@ -155,6 +186,13 @@ var lockedConfigs = map[string]bool{
 	"unclean.leader.election.enable": true,
 	"remote.storage.enable":          true,
 }
+
+// nameConfig shows which mirror a topic belongs to. It is not a config of Kafka's: the
+// mirror APIs change what it shows.
+const nameConfig = "mirror.name"
+
+// MirrorResource is the type of a mirror as a config resource (contract.md §1).
+const MirrorResource kmsg.ConfigResourceType = 64
 
 // Refused is one refusal, for logs and metrics.
 type Refused struct {

@@ -82,7 +82,7 @@ func (r *Rules) addTransaction(topics []kmsg.AddPartitionsToTxnRequestTransactio
 			op := kmsg.NewAddPartitionsToTxnResponseTransactionTopicPartition()
 			op.Partition = p
 			op.ErrorCode = int16(operationNotAttempted)
-			if f, no := r.check(Topic{Name: t.Topic}, p); no {
+			if f, no := r.checkWrite(Topic{Name: t.Topic}, p); no {
 				op.ErrorCode = r.txnCode(f)
 				*refused = append(*refused, Refused{Topic: t.Topic, Partition: p, Mirror: f.mirror})
 			}
@@ -97,7 +97,7 @@ func (r *Rules) addTransaction(topics []kmsg.AddPartitionsToTxnRequestTransactio
 // no message in this response, and POLICY_VIOLATION would be fatal to the producer.
 func (r *Rules) txnCode(f refusal) int16 {
 	switch {
-	case f.kind == byPending:
+	case f.kind == byPending, f.kind == byFence:
 		return int16(concurrentTransactions)
 	case f.kind == byMirror && r.Code == ReadOnlyTopic:
 		return int16(ReadOnlyTopic)
