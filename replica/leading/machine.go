@@ -48,6 +48,8 @@ type Machine struct {
 	pending    *pendingISR
 	alterAfter time.Time // no AlterPartition before this, after a refusal
 
+	aligned bool // see align.go
+
 	// See pause.go.
 	paused, rested, barred bool
 
@@ -170,6 +172,7 @@ func (m *Machine) progress(now time.Time) {
 		}
 		m.retake()
 	case Leading:
+		m.align()
 		m.advance()
 		m.reread()
 		m.retake()
@@ -371,7 +374,7 @@ func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
 }
 
 func (m *Machine) lead(now time.Time) {
-	agreed, lost := m.s, m.refEnd-m.s
+	agreed, lost := m.s, m.refEnd-max(m.s, m.refStart)
 	if m.jumpStart > 0 {
 		// Followers start anew behind the hole: all that is here goes. What was agreed is
 		// the point before the jump, for the high watermark does not move by it (R14).
@@ -405,7 +408,6 @@ func (m *Machine) lead(now time.Time) {
 		f.caughtUp, f.lastFetch, f.lastOffered = now, now, m.durable
 	}
 	m.started = now
-	m.do(Ready{m.epoch, m.s, m.hw})
 	m.reading = false
 	m.reread()
 	m.do(Wake{})

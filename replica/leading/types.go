@@ -204,7 +204,8 @@ type (
 		From, To int64
 		Reason   string
 	}
-	// Ready says that the takeover is done and followers are served from S on.
+	// Ready says that the takeover is complete: no real member of the ISR holds anything
+	// that the lineage does not have. From S on the mirror goes on.
 	Ready struct {
 		Epoch int32
 		S, HW int64
