@@ -27,8 +27,8 @@ func (l Leaders) MirrorTopic(id ids.UUID) (replica.MirrorTopic, bool) {
 		return replica.MirrorTopic{}, false
 	}
 	return replica.MirrorTopic{
-		Mirror: m.Name, Topic: t.Name, SourceTopicID: t.SourceTopicID,
-		Stopping: t.Desired == Stopped, Paused: t.Desired == Paused, PIDReset: m.Configs["mirror.stop.pid.reset"] == "true",
+		Mirror: m.Name, Topic: t.Name, SourceTopicID: t.SourceTopicID, SourceClusterID: m.SourceClusterID, Since: t.Since,
+		Stopping: t.Desired == Stopped, Paused: t.Desired == Paused, Fault: t.Fault, PIDReset: m.Configs["mirror.stop.pid.reset"] == "true",
 	}, true
 }
 

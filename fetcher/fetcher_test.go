@@ -466,7 +466,7 @@ func TestProbe(t *testing.T) {
 	s.waitNext(t, end)
 	begin := time.Now()
 	res, err := f.Probe(t.Context(), "a", 0, 3, 0) // while a poll of ten seconds is under way
-	if err != nil || res != (ProbeResult{HighWatermark: 5, LogStart: 0, LogEnd: 5}) {
+	if err != nil || res != (ProbeResult{HighWatermark: 5, LogStart: 0, LogEnd: 5, TopicID: res.TopicID}) || res.TopicID.IsZero() {
 		t.Errorf("%+v, %v", res, err)
 	}
 	if took := time.Since(begin); took > 2*time.Second {

@@ -22,6 +22,8 @@ type ProbeResult struct {
 	HighWatermark, LogStart, LogEnd int64
 	// Diverging is set when the source's log does not have lastFetchedEpoch there.
 	Diverging *Diverging
+	// TopicID is the id of the topic that answered, zero if the source has no ids.
+	TopicID ids.UUID
 }
 
 // Probe asks the leader of a source partition for offset, as a fetch would, and keeps
@@ -142,14 +144,14 @@ func (f *Fetcher) probed(ctx context.Context, k partKey, l leader, broker int32,
 		if broker != l.id && start <= offset && offset <= end {
 			return ProbeResult{}, fmt.Errorf("replica %d does not have offset %d yet", broker, offset)
 		}
-		return ProbeResult{ErrorCode: rp.ErrorCode, HighWatermark: end, LogStart: start, LogEnd: end}, nil
+		return ProbeResult{TopicID: l.topicID, ErrorCode: rp.ErrorCode, HighWatermark: end, LogStart: start, LogEnd: end}, nil
 	case rp.ErrorCode != 0:
 		return ProbeResult{}, &SourceError{Topic: k.topic, Partition: k.partition, Code: rp.ErrorCode, LogStart: -1, LogEnd: -1}
 	}
 	if r := rp.PreferredReadReplica; r >= 0 && r != broker && broker == l.id && len(rp.RecordBatches) == 0 {
 		return f.probe(ctx, k, l, r, offset, lastEpoch)
 	}
-	res := ProbeResult{HighWatermark: rp.HighWatermark, LogStart: rp.LogStartOffset, LogEnd: rp.HighWatermark}
+	res := ProbeResult{TopicID: l.topicID, HighWatermark: rp.HighWatermark, LogStart: rp.LogStartOffset, LogEnd: rp.HighWatermark}
 	if rp.DivergingEpoch.Epoch >= 0 || rp.DivergingEpoch.EndOffset >= 0 {
 		res.Diverging = &Diverging{Epoch: rp.DivergingEpoch.Epoch, EndOffset: rp.DivergingEpoch.EndOffset}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -55,6 +56,8 @@ type Manager struct {
 	polls      *Brokers // long polls of the following side
 	log        *slog.Logger
 	now        func() time.Time
+	spread     func() float64 // in [0, 1): jitter of further tries
+	retries    retries
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -81,7 +84,8 @@ func NewManager(cfg ManagerConfig, image *metadata.Image, broker VirtualBroker, 
 	cfg.RetryMaxBackoff = cmp.Or(cfg.RetryMaxBackoff, 5*time.Minute)
 	return &Manager{
 		cfg: cfg, image: image, broker: broker, controller: ctl, state: state, sources: sources,
-		calls: calls, polls: polls, log: log, now: time.Now,
+		calls: calls, polls: polls, log: log, now: time.Now, spread: rand.Float64,
+		retries:  retries{initial: cfg.RetryInitialBackoff, max: cfg.RetryMaxBackoff, attempts: cfg.RetryMaxAttempts},
 		followed: make(chan struct{}, 1), partitions: map[ids.TopicPartition]*partition{},
 	}, nil
 }
@@ -141,6 +145,7 @@ func (m *Manager) tick() {
 			p.step(func(now time.Time) {
 				p.machine.Tick(now)
 				p.resumeLocked()
+				p.retryLocked(now)
 			})
 		}
 		m.mu.Lock()
@@ -305,15 +310,19 @@ func (m *Manager) ownMinISR(tp ids.TopicPartition, topic string) int {
 	return max(n, 1)
 }
 
-// stateChanged lets partitions whose topic is being stopped quiesce.
+// stateChanged hands on what is wanted of the topics led here.
 func (m *Manager) stateChanged() {
 	for _, p := range m.all() {
-		if mt, ok := m.state.MirrorTopic(p.tp.TopicID); ok && mt.Stopping {
-			p.step(func(now time.Time) {
-				p.mirror = mt
-				p.machine.Quiesce(now)
-			})
+		mt, ok := m.state.MirrorTopic(p.tp.TopicID)
+		if !ok {
+			continue
 		}
+		p.step(func(now time.Time) {
+			// Before the state was read at a takeover, that reads it anew.
+			if p.mirror != (MirrorTopic{}) && p.machine.Status().Phase != leading.Off && p.machine.Status().Phase != leading.ReadingState {
+				p.topicLocked(now, mt)
+			}
+		})
 	}
 	m.pokeFollower()
 }

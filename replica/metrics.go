@@ -1,22 +1,41 @@
 package replica
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Metrics counts what a Manager serves. The zero value counts nowhere.
 type Metrics struct {
-	served *prometheus.CounterVec
+	served   *prometheus.CounterVec
+	moves    *prometheus.CounterVec
+	failures prometheus.Counter
 }
 
 // NewMetrics registers the counters.
 func NewMetrics(r prometheus.Registerer) (Metrics, error) {
-	m := Metrics{served: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "kafka_mirror", Name: "served_bytes_total",
-		Help: "Record bytes sent to real brokers: from the buffer, or read from an in-sync replica for a follower that lags.",
-	}, []string{"from"})}
+	m := Metrics{
+		served: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "kafka_mirror", Name: "served_bytes_total",
+			Help: "Record bytes sent to real brokers: from the buffer, or read from an in-sync replica for a follower that lags.",
+		}, []string{"from"}),
+		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "kafka_mirror", Name: "position_moves_total",
+			Help: "Times a mirror partition did not simply go on: records that the source lost left the mirror too, or the source deleted records before they were mirrored.",
+		}, []string{"detail"}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "kafka_mirror", Name: "partition_failures_total",
+			Help: "Times a mirror partition failed, further tries included.",
+		}),
+	}
 	for _, from := range []string{servedBuffer, servedReplica} {
 		m.served.WithLabelValues(from)
 	}
-	return m, r.Register(m.served)
+	for _, d := range []string{DetailTruncated, DetailHole} {
+		m.moves.WithLabelValues(d)
+	}
+	return m, errors.Join(r.Register(m.served), r.Register(m.moves), r.Register(m.failures))
 }
 
 const (
@@ -27,5 +46,17 @@ const (
 func (m Metrics) count(from string, bytes int) {
 	if m.served != nil && bytes > 0 {
 		m.served.WithLabelValues(from).Add(float64(bytes))
+	}
+}
+
+func (m Metrics) moved(detail string) {
+	if m.moves != nil {
+		m.moves.WithLabelValues(detail).Inc()
+	}
+}
+
+func (m Metrics) failed() {
+	if m.failures != nil {
+		m.failures.Inc()
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
@@ -47,8 +47,10 @@ type partition struct {
 	epochCtx    context.Context
 	endEpoch    context.CancelFunc
 	resigns     []time.Time // of late, over all epochs
-	failures    int
-	failMessage string
+	failures    int         // in a row
+	failMessage string      // why the partition is FAILED, "" if it is not
+	retryAt     time.Time   // when it is tried again; zero: not, or not by itself
+	moved       *Report     // what the takeover truncated or passed over, to be told with its end
 
 	probes int // probes of the source that were begun: only the last one's answer counts
 
@@ -124,13 +126,16 @@ func (p *partition) actLocked() {
 			p.endEpoch()
 			p.epochCtx, p.endEpoch = context.WithCancel(p.ctx)
 			p.buf.reset()
-			p.failures, p.failMessage = 0, ""
+			p.clearLocked()
+			p.moved = nil
 			p.log.Info("took leadership", "epoch", a.Epoch)
 			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
 		case leading.AskHighWatermarks:
 			p.goLocked(func(ctx context.Context) { p.askHighWatermarks(ctx, a) })
 		case leading.ProbeSource:
-			p.goLocked(func(ctx context.Context) { p.probe(ctx, a) })
+			p.probes++
+			seq := p.probes
+			p.goLocked(func(ctx context.Context) { p.probe(ctx, a, seq) })
 		case leading.StartReading:
 			p.setReaderLocked(&a)
 		case leading.StopReading:
@@ -142,14 +147,21 @@ func (p *partition) actLocked() {
 		case leading.Resign:
 			p.resignLocked(a)
 		case leading.Truncated:
-			p.log.Warn("the mirror moves", "epoch", a.Epoch, "from", a.From, "to", a.To, "reason", a.Reason)
+			p.movedLocked(a)
 		case leading.Ready:
 			p.log.Info("leading", "epoch", a.Epoch, "start", a.S, "highWatermark", a.HW)
-			p.reportLocked(a.Epoch, Report{Kind: Aligned})
+			p.readyLocked(a.Epoch)
 			p.wakeLocked()
+		case leading.Rested:
+			p.log.Info("paused", "epoch", a.Epoch, "end", a.End)
+			p.reportLocked(a.Epoch, Report{Kind: Rests})
+		case leading.AppendReset:
+			p.buf.append(batch.PIDReset(a.Offset, a.Epoch, p.m.now().UnixMilli(), p.mirror.SourceClusterID))
 		case leading.RefusedLoss:
 			p.log.Warn("takeover refused", "epoch", a.Epoch, "records", a.Records, "reason", a.Reason)
-			if a.Records > 0 {
+			if p.mirror.Paused {
+				p.reportLocked(a.Epoch, Report{Kind: Note, Detail: DetailResumeNeeded, Message: a.Reason})
+			} else if a.Records > 0 {
 				p.reportLocked(a.Epoch, Report{Kind: Failing, Detail: DetailConsentNeeded, Message: fmt.Sprintf(
 					"%d records here are not at the source; start with --allow-truncate to drop them (%s)", a.Records, a.Reason)})
 			}
@@ -172,6 +184,13 @@ const (
 	DetailQuiesced          = "QUIESCED"
 	DetailSourceUnavailable = "SOURCE_UNAVAILABLE"
 	DetailConsentNeeded     = "CONSENT_NEEDED"
+)
+
+// Details that are for people.
+const (
+	DetailTruncated    = "TRUNCATED"     // records that the source lost left the mirror too
+	DetailHole         = "RECORDS_LOST"  // the source deleted records before they were mirrored
+	DetailResumeNeeded = "RESUME_NEEDED" // a paused partition cannot be led without truncating
 )
 
 // goLocked runs f with the context of the epoch under way. mu is held.
@@ -229,11 +248,15 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 		return
 	}
 	p.step(func(now time.Time) {
-		p.mirror = mt
-		p.machine.StateRead(now, a.Epoch, rec, consent)
-		if mt.Stopping {
-			p.machine.Quiesce(now)
+		if cur, ok := p.m.state.MirrorTopic(p.tp.TopicID); !ok || cur != mt {
+			// What the state allows was read under another wish.
+			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
+			return
 		}
+		p.mirror = MirrorTopic{}
+		p.machine.StateRead(now, a.Epoch, rec, consent)
+		// Before the takeover goes on: whether the source is asked depends on it.
+		p.topicLocked(now, mt)
 	})
 }
 
@@ -261,11 +284,9 @@ func (p *partition) askHighWatermarks(ctx context.Context, a leading.AskHighWate
 	p.step(func(now time.Time) { p.machine.HighWatermarks(now, a.Epoch, known) })
 }
 
-func (p *partition) probe(ctx context.Context, a leading.ProbeSource) {
+func (p *partition) probe(ctx context.Context, a leading.ProbeSource, seq int) {
 	p.mu.Lock()
 	mt := p.mirror
-	p.probes++
-	seq := p.probes
 	p.mu.Unlock()
 	var res fetcher.ProbeResult
 	var told bool
@@ -287,6 +308,10 @@ func (p *partition) probe(ctx context.Context, a leading.ProbeSource) {
 		if seq != p.probes {
 			return // the machine asks at another offset by now
 		}
+		if err := notOurs(p.topic, p.tp.Partition, mt.SourceTopicID, res); err != nil {
+			p.failLocked(a.Epoch, err)
+			return
+		}
 		p.sourceHW, p.sourceStart = res.HighWatermark, res.LogStart
 		ans := leading.ProbeAnswer{SourceStart: res.LogStart, SourceEnd: res.LogEnd, OutOfRange: res.ErrorCode == leading.CodeOffsetOutOfRange}
 		if d := res.Diverging; d != nil {
@@ -297,6 +322,20 @@ func (p *partition) probe(ctx context.Context, a leading.ProbeSource) {
 			p.failLocked(a.Epoch, err)
 		}
 	})
+}
+
+// notOurs returns why an answer of the source says nothing about what was mirrored: no
+// answer but one about the very topic may truncate anything.
+func notOurs(topic string, partition int32, want ids.UUID, res fetcher.ProbeResult) error {
+	serr := &fetcher.SourceError{Topic: topic, Partition: partition, Code: res.ErrorCode, LogStart: -1, LogEnd: -1}
+	switch {
+	case res.ErrorCode != 0 && res.ErrorCode != leading.CodeOffsetOutOfRange:
+		return serr
+	case !want.IsZero() && !res.TopicID.IsZero() && res.TopicID != want:
+		serr.Code = codeInconsistentTopicID
+		return serr
+	}
+	return nil
 }
 
 func (p *partition) persist(ctx context.Context, a leading.Persist) {
@@ -367,28 +406,6 @@ func (p *partition) resignLocked(a leading.Resign) {
 		if err := p.m.broker.GiveUpLeadership(ctx); err != nil && ctx.Err() == nil {
 			p.log.Warn("giving up leadership", "error", err)
 		}
-	})
-}
-
-// failLocked marks the partition failed and schedules the next try.
-func (p *partition) failLocked(epoch int32, err error) {
-	p.failures++
-	p.failMessage = err.Error()
-	p.log.Error("mirror partition failed", "epoch", epoch, "attempt", p.failures, "error", err)
-	p.machine.Fail(p.m.now(), epoch)
-	p.reportLocked(epoch, Report{Kind: Failing, Message: err.Error(), Retry: int16(min(p.failures, 1<<15-1))})
-	if p.m.cfg.RetryMaxAttempts > 0 && p.failures > p.m.cfg.RetryMaxAttempts || p.m.cfg.RetryMaxAttempts == 0 {
-		return
-	}
-	wait := min(p.m.cfg.RetryInitialBackoff<<min(p.failures-1, 20), p.m.cfg.RetryMaxBackoff)
-	wait = time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64()))
-	p.goLocked(func(ctx context.Context) {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
-		}
-		p.step(func(now time.Time) { p.machine.Retry(now, epoch) })
 	})
 }
 
@@ -612,10 +629,7 @@ func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
 		b.SetLeaderEpoch(stamp)
 		p.buf.append(b)
 	}
-	if p.failures > 0 && len(stamps) > 0 {
-		p.failures, p.failMessage = 0, ""
-		p.reportLocked(s.epoch, Report{Kind: Aligned})
-	}
+	p.wellLocked(s.epoch)
 	if p.machine.Status().End >= p.sourceHW {
 		p.caughtUp = now
 	}

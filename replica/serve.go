@@ -18,6 +18,7 @@ const (
 	codeUnknownTopicOrPartition int16 = 3
 	codeFetchSessionNotFound    int16 = 70
 	codeUnknownTopicID          int16 = 100
+	codeInconsistentTopicID     int16 = 103
 )
 
 // maxPollWait bounds a follower's long poll, whatever it asks for.

@@ -16,9 +16,10 @@ var ErrFenced = errors.New("a newer leader epoch is on record")
 
 // MirrorTopic is what the state says of a topic of this cluster.
 type MirrorTopic struct {
-	Mirror        string
-	Topic         string // its name at the source and here
-	SourceTopicID ids.UUID
+	Mirror          string
+	Topic           string // its name at the source and here
+	SourceTopicID   ids.UUID
+	SourceClusterID string
 	// Stopping: the operator asked for a stop. Partitions are quiesced and handed back.
 	Stopping bool
 	// Paused: the operator asked for a pause. Nothing is read; read only stays.
@@ -27,6 +28,9 @@ type MirrorTopic struct {
 	Fault string
 	// PIDReset: a control record that resets producer state is the last batch of a stop.
 	PIDReset bool
+	// Since is when the operator last asked for something, in milliseconds since 1970: a
+	// failed partition then tries again at once.
+	Since int64
 }
 
 // Report is what a leader says of its partition.
@@ -54,6 +58,8 @@ const (
 	// Quiet: reading has ended and every in-sync replica has all of it, or the takeover
 	// cannot be finished; the coordinator may hand the partition back.
 	Quiet
+	// Pauses: a pause is wanted, and nothing new is read.
+	Pauses
 	// Rests: reading was ended for a pause and every in-sync replica has all of it.
 	Rests
 )

@@ -1,0 +1,146 @@
+package replica
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
+)
+
+// This file follows what is wanted of a led partition (mirrored, paused, stopped) and what
+// becomes of it when it fails: reports, and further tries.
+
+// topicLocked takes what the state says of the topic. It is called with every change, and
+// once at each takeover, then with a zero p.mirror.
+func (p *partition) topicLocked(now time.Time, mt MirrorTopic) {
+	old := p.mirror
+	if mt == old {
+		return
+	}
+	p.mirror = mt
+	epoch := p.machine.Status().Epoch
+	if mt.Fault != old.Fault {
+		if mt.Fault == "" {
+			p.machine.Unbar(now)
+			if mt.Paused && old.Paused {
+				// Nothing will be read, so nothing else ends the failure.
+				p.clearLocked()
+				p.reportLocked(epoch, p.restingLocked())
+			}
+		} else {
+			p.failures, p.failMessage, p.retryAt = max(p.failures, 1), mt.Fault, time.Time{}
+			p.log.Error("mirror partition failed", "epoch", epoch, "error", mt.Fault)
+			p.machine.Bar(now)
+			p.reportLocked(epoch, Report{Kind: Failing, Message: mt.Fault})
+		}
+	}
+	switch {
+	case mt.Stopping:
+		if mt.PIDReset {
+			p.machine.EndWithReset()
+		}
+		p.machine.Quiesce(now)
+		return
+	case mt.Paused && !old.Paused:
+		p.machine.Pause(now)
+		if mt.Fault == "" {
+			if p.failures > 0 { // a failure of reading ends with reading
+				p.clearLocked()
+				p.machine.Retry(now, epoch)
+			}
+			p.reportLocked(epoch, Report{Kind: Pauses})
+		}
+	case !mt.Paused && old.Paused:
+		p.machine.Resume(now)
+		if p.machine.Status().Phase == leading.Leading && mt.Fault == "" {
+			p.reportLocked(epoch, Report{Kind: Aligned})
+		}
+	}
+	if mt.Since != old.Since {
+		p.retryNowLocked(now)
+	}
+}
+
+// restingLocked is the report of a partition that is to be paused.
+func (p *partition) restingLocked() Report {
+	if p.machine.Status().Rested {
+		return Report{Kind: Rests}
+	}
+	return Report{Kind: Pauses}
+}
+
+func (p *partition) clearLocked() {
+	p.failures, p.failMessage, p.retryAt = 0, "", time.Time{}
+}
+
+// readyLocked tells that a takeover is done.
+func (p *partition) readyLocked(epoch int32) {
+	r := Report{Kind: Aligned}
+	if p.mirror.Paused {
+		r.Kind = Pauses
+	}
+	if p.moved != nil {
+		r.Detail, r.Message = p.moved.Detail, p.moved.Message
+		p.moved = nil
+	}
+	if p.mirror.Fault == "" {
+		p.clearLocked()
+		p.reportLocked(epoch, r)
+	}
+}
+
+// failLocked marks the partition failed and says when it is tried again.
+func (p *partition) failLocked(epoch int32, err error) {
+	p.failures++
+	p.failMessage = err.Error()
+	p.log.Error("mirror partition failed", "epoch", epoch, "attempt", p.failures, "error", err)
+	p.m.cfg.Metrics.failed()
+	p.machine.Fail(p.m.now(), epoch)
+	p.reportLocked(epoch, Report{Kind: Failing, Message: err.Error(), Retry: int16(min(p.failures, 1<<15-1))})
+	p.retryAt = time.Time{}
+	if wait, again := p.m.retries.after(p.failures, p.m.spread()); again {
+		p.retryAt = p.m.now().Add(wait)
+	}
+}
+
+// retryLocked tries a failed partition again when its wait is over.
+func (p *partition) retryLocked(now time.Time) {
+	if p.retryAt.IsZero() || now.Before(p.retryAt) {
+		return
+	}
+	p.retryAt = time.Time{}
+	p.machine.Retry(now, p.machine.Status().Epoch)
+}
+
+// retryNowLocked begins anew to count tries, with one at once.
+func (p *partition) retryNowLocked(now time.Time) {
+	if p.failures == 0 || p.mirror.Fault != "" {
+		return
+	}
+	p.failures, p.retryAt = 1, now
+	p.retryLocked(now)
+}
+
+// wellLocked takes note of a good answer of the source: a failure is over.
+func (p *partition) wellLocked(epoch int32) {
+	if p.failures == 0 || p.mirror.Fault != "" {
+		return
+	}
+	p.clearLocked()
+	p.reportLocked(epoch, Report{Kind: Aligned})
+}
+
+// movedLocked makes it visible that the mirror went back, or forward over a hole.
+func (p *partition) movedLocked(a leading.Truncated) {
+	p.log.Warn("the mirror moves", "epoch", a.Epoch, "from", a.From, "to", a.To, "reason", a.Reason)
+	p.moved = moved(a)
+	p.m.cfg.Metrics.moved(p.moved.Detail)
+}
+
+// moved says for people what a Truncated did.
+func moved(a leading.Truncated) *Report {
+	if a.To > a.From {
+		return &Report{Detail: DetailHole, Message: fmt.Sprintf("offsets %d to %d were deleted at the source before they were mirrored; the mirror goes on at %d", a.From, a.To-1, a.To)}
+	}
+	return &Report{Detail: DetailTruncated, Message: fmt.Sprintf("offsets %d to %d left the mirror: %s", a.To, a.From-1, a.Reason)}
+}
