@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
@@ -82,6 +83,8 @@ type Coordinator struct {
 	locks    map[int32]*sync.Mutex // serialise read, check and write of a state partition
 
 	windows windows
+
+	refresher atomic.Pointer[Refresher]
 
 	cancelImage func()
 }

@@ -31,7 +31,7 @@ const (
 
 // Keys lists the APIs that Handle serves.
 func (c *Coordinator) Keys() []int16 {
-	return []int16{12794, 12795, 12796, 12798, 12799, 12800, 12801, 12802, 12803, 12804, 12806, 12852}
+	return []int16{12794, 12795, 12796, 12798, 12799, 12800, 12801, 12802, 12803, 12804, 12806, 12850, 12852}
 }
 
 // Handle serves one request: version 0 bodies in, the answer's body out. An error means
@@ -100,11 +100,23 @@ func (c *Coordinator) answer(ctx context.Context, clientID string, req kmsg.Requ
 			results, err := c.stopTopics(ctx, stopRequest{mirror: r.MirrorName, topics: r.Topics, patterns: r.Patterns, validateOnly: r.ValidateOnly})
 			return topicsAnswer(req, results, err)
 		})
-	case *protocol.RecoverMirrorTopicsRequest:
+	case *protocol.PauseMirrorTopicsRequest:
 		return c.routed(ctx, fromPeer, r.MirrorName, req, func() kmsg.Response {
-			results, err := c.recoverTopics(ctx, r)
+			results, err := c.pauseTopics(ctx, verbRequest{mirror: r.MirrorName, topics: r.Topics, validateOnly: r.ValidateOnly})
 			return topicsAnswer(req, results, err)
 		})
+	case *protocol.ResumeMirrorTopicsRequest:
+		return c.routed(ctx, fromPeer, r.MirrorName, req, func() kmsg.Response {
+			results, err := c.resumeTopics(ctx, verbRequest{mirror: r.MirrorName, topics: r.Topics, validateOnly: r.ValidateOnly})
+			return topicsAnswer(req, results, err)
+		})
+	case *protocol.RecoverMirrorTopicsRequest:
+		return c.routed(ctx, fromPeer, r.MirrorName, req, func() kmsg.Response {
+			results, err := c.recoverTopics(ctx, verbRequest{mirror: r.MirrorName, topics: r.Topics, allowTruncate: r.AllowTruncate, validateOnly: r.ValidateOnly})
+			return topicsAnswer(req, results, err)
+		})
+	case *protocol.ExplainClusterMirrorRequest:
+		return c.explainAnswer(ctx, fromPeer, r)
 	}
 	return failed(req, refuse(kerr.UnsupportedVersion.Code, "%s is not supported by this version of the sidecar yet", protocol.Name(req.Key())))
 }
@@ -171,6 +183,10 @@ func topLevel(resp kmsg.Response) (int16, *string) {
 		return r.ErrorCode, r.ErrorMessage
 	case *protocol.StopMirrorTopicsResponse:
 		return r.ErrorCode, r.ErrorMessage
+	case *protocol.PauseMirrorTopicsResponse:
+		return r.ErrorCode, r.ErrorMessage
+	case *protocol.ResumeMirrorTopicsResponse:
+		return r.ErrorCode, r.ErrorMessage
 	case *protocol.RecoverMirrorTopicsResponse:
 		return r.ErrorCode, r.ErrorMessage
 	}
@@ -208,6 +224,8 @@ func failed(req kmsg.Request, err error) kmsg.Response {
 		r.ErrorCode, r.ErrorMessage = code, message
 	case *protocol.RecoverMirrorTopicsResponse:
 		r.ErrorCode, r.ErrorMessage = code, message
+	case *protocol.ExplainClusterMirrorResponse:
+		r.ErrorCode, r.ErrorMessage = code, message
 	case *protocol.ListClusterMirrorsResponse:
 		r.ErrorCode, r.ErrorMessage = code, message
 	case *protocol.DescribeClusterMirrorsResponse:
@@ -239,6 +257,10 @@ func topicsAnswer(req kmsg.Request, results []TopicResult, err error) kmsg.Respo
 		r.Topics = topics
 	case *protocol.StopMirrorTopicsResponse:
 		r.Topics = topics
+	case *protocol.PauseMirrorTopicsResponse:
+		r.Topics = topics
+	case *protocol.ResumeMirrorTopicsResponse:
+		r.Topics = topics
 	case *protocol.RecoverMirrorTopicsResponse:
 		r.Topics = topics
 	}
@@ -253,50 +275,6 @@ func properties(configs []protocol.MirrorConfig) config.Properties {
 		}
 	}
 	return p
-}
-
-// recoverTopics lets failed partitions begin anew at once.
-func (c *Coordinator) recoverTopics(ctx context.Context, r *protocol.RecoverMirrorTopicsRequest) ([]TopicResult, error) {
-	if err := c.act(ctx, r.MirrorName, func() error { return nil }); err != nil {
-		return nil, err
-	}
-	m, err := c.mirror(r.MirrorName)
-	if err != nil {
-		return nil, err
-	}
-	p, err := config.ParsePattern(strings.Join(r.Topics, ","))
-	if err != nil {
-		return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %v", m.Name, err)
-	}
-	var results []TopicResult
-	for _, t := range c.view.Topics(m.Name) {
-		if !p.Match(t.Name) {
-			continue
-		}
-		if state := c.topicState(t); state != Failed {
-			results = append(results, TopicResult{Name: t.Name, Err: refuse(protocol.InvalidClusterMirrorStates, "topic %s has no failed partition", t.Name)})
-			continue
-		}
-		results = append(results, TopicResult{Name: t.Name})
-		if r.ValidateOnly {
-			continue
-		}
-		if r.AllowTruncate && !t.AllowTruncate {
-			err := c.act(ctx, m.Name, func() error {
-				now, ok := c.view.Topic(m.Name, t.Name)
-				if !ok {
-					return refuse(protocol.TopicNotInClusterMirror, "topic %s is not in mirror %s any more", t.Name, m.Name)
-				}
-				now.AllowTruncate = true
-				return c.store.Put(ctx, record{kind: kindTopic, topic: topicKey{m.Name, t.Name}, value: now})
-			})
-			if err != nil {
-				return results, err
-			}
-		}
-		c.retryFailed(ctx, t)
-	}
-	return results, nil
 }
 
 func (c *Coordinator) listAnswer(r *protocol.ListClusterMirrorsRequest) kmsg.Response {

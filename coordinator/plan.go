@@ -55,6 +55,24 @@ func wantedConfigs(own, source map[string]string, m *config.Mirror) map[string]*
 	return out
 }
 
+// wantedNow follows the source in what the lock holds. It reports whether anything is new.
+func wantedNow(wanted map[string]*string, source map[string]string, m *config.Mirror) (map[string]*string, bool) {
+	if len(wanted) == 0 {
+		return wanted, false // not locked yet
+	}
+	out, changed := maps.Clone(wanted), false
+	for _, k := range lockKeys() {
+		v, ok := source[k]
+		if !ok || !m.CopiesTopicConfig(k) {
+			continue
+		}
+		if now := out[k]; now == nil || *now != v {
+			out[k], changed = &v, true
+		}
+	}
+	return out, changed
+}
+
 // syncedConfigs is what a mirror topic shall have of its source's configs, without those
 // that the lock holds.
 func syncedConfigs(source map[string]string, m *config.Mirror) map[string]string {

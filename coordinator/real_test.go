@@ -138,6 +138,11 @@ func startSide(t *testing.T, c *harness.Cluster, home int32, w *cable) *side {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stopWithin(t, rec.Stop) })
+	ref := NewRefresher(co, rec, log)
+	if err := ref.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopWithin(t, ref.Stop) })
 	s := &side{Coordinator: co, id: id, img: img, store: store, broker: broker}
 	w.mu.Lock()
 	w.sides[id] = s

@@ -426,6 +426,9 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 	if !ok {
 		return t, fmt.Errorf("mirror %s, topic %s: the topic is not at the source any more", m.Name, t.Name)
 	}
+	if source.Err != nil {
+		return t, fmt.Errorf("mirror %s, topic %s: at the source: %w", m.Name, t.Name, source.Err)
+	}
 	if !t.SourceTopicID.IsZero() && source.ID != t.SourceTopicID {
 		return t, fmt.Errorf("mirror %s, topic %s: the topic was created anew at the source; stop and start it", m.Name, t.Name)
 	}

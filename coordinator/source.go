@@ -22,6 +22,8 @@ type SourceTopic struct {
 	ID         ids.UUID // zero where the source is older than topic ids
 	Partitions int32
 	Configs    map[string]string // dynamic topic configs only
+	// Err says why no more is known of a topic that exists.
+	Err error
 }
 
 // Source asks a source cluster about itself.
@@ -118,7 +120,9 @@ func (s *kafkaSource) Topics(ctx context.Context, names []string) (map[string]So
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("topic %s at the source: %w", *t.Topic, err)
+			// One topic that is not ours to see must not hold up the others.
+			out[*t.Topic] = SourceTopic{Name: *t.Topic, Err: err}
+			continue
 		}
 		out[*t.Topic] = SourceTopic{Name: *t.Topic, ID: ids.UUID(t.TopicID), Partitions: int32(len(t.Partitions))}
 		found = append(found, *t.Topic)
@@ -131,10 +135,12 @@ func (s *kafkaSource) Topics(ctx context.Context, names []string) (map[string]So
 		return nil, fmt.Errorf("topic configs at the source: %w", err)
 	}
 	for _, c := range configs {
-		if c.Err != nil {
-			return nil, fmt.Errorf("configs of topic %s at the source: %w", c.Name, c.Err)
-		}
 		t := out[c.Name]
+		if c.Err != nil {
+			t.Err = fmt.Errorf("its configs: %w", c.Err)
+			out[c.Name] = t
+			continue
+		}
 		t.Configs = map[string]string{}
 		for _, kv := range c.Configs {
 			if kv.Source == kmsg.ConfigSourceDynamicTopicConfig && kv.Value != nil {

@@ -104,6 +104,30 @@ const (
 	EventFailed
 )
 
+func (e Event) String() string {
+	switch e {
+	case VerbStart:
+		return "start"
+	case VerbStop:
+		return "stop"
+	case VerbPause:
+		return "pause"
+	case VerbResume:
+		return "resume"
+	case VerbRecover:
+		return "recover"
+	case EventAligned:
+		return "aligned"
+	case EventPaused:
+		return "paused"
+	case EventStopped:
+		return "stopped"
+	case EventFailed:
+		return "failed"
+	}
+	return fmt.Sprintf("event %d", int8(e))
+}
+
 // Refusal says why an event has no effect in a state.
 type Refusal int8
 

@@ -296,6 +296,8 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 		return err
 	}})
 	lc.Append(fx.Hook{OnStart: r.Start, OnStop: r.Stop})
+	f := coordinator.NewRefresher(co, r, log)
+	lc.Append(fx.Hook{OnStart: f.Start, OnStop: f.Stop})
 	return co, r, l, nil
 }
 

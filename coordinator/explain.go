@@ -1,0 +1,130 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+)
+
+// explainSourceTimeout bounds how long a source is asked whether it has a topic.
+const explainSourceTimeout = 10 * time.Second
+
+// explainAnswer says, for one mirror or all, why something is or is not mirrored.
+func (c *Coordinator) explainAnswer(ctx context.Context, _ bool, r *protocol.ExplainClusterMirrorRequest) kmsg.Response {
+	resp := protocol.NewExplainClusterMirrorResponse()
+	mirrors := c.view.Mirrors()
+	if r.MirrorName != nil {
+		m, err := c.mirror(*r.MirrorName)
+		if err != nil {
+			return failed(r, err)
+		}
+		mirrors = []Mirror{m}
+	}
+	switch r.Kind {
+	case "topic", "group", "acl":
+	default:
+		return failed(r, refuse(kerr.InvalidRequest.Code, "kind %q is none of topic, group, acl", r.Kind))
+	}
+	if r.Name == "" {
+		return failed(r, refuse(kerr.InvalidRequest.Code, "a name is missing"))
+	}
+	for _, m := range mirrors {
+		e := protocol.NewMirrorExplanation()
+		e.MirrorName = m.Name
+		if r.Kind == "topic" {
+			e.Steps, e.Mirrored = c.explainTopic(ctx, m, r.Name)
+		} else {
+			e.Steps = []protocol.ExplanationStep{step(r.Kind+" sync", false, "no policy of this build handles a %s", r.Kind)}
+		}
+		resp.Explanations = append(resp.Explanations, e)
+	}
+	return &resp
+}
+
+func step(rule string, passed bool, format string, args ...any) protocol.ExplanationStep {
+	s := protocol.NewExplanationStep()
+	s.Rule, s.Passed, s.Reason = rule, passed, fmt.Sprintf(format, args...)
+	return s
+}
+
+// explainTopic goes through the rules in the order in which they decide; the first that is
+// not passed is the reason. A topic that was started by its name needs no pattern.
+func (c *Coordinator) explainTopic(ctx context.Context, m Mirror, name string) (steps []protocol.ExplanationStep, mirrored bool) {
+	add := func(rule string, passed bool, format string, args ...any) bool {
+		steps = append(steps, step(rule, passed, format, args...))
+		return passed
+	}
+	if internalTopic(name) {
+		add("internal topics", false, "%s is internal to Kafka and is never mirrored", name)
+		return steps, false
+	}
+	if o, ok := c.view.TopicByName(name); ok && o.Mirror != m.Name && !c.stopped(o) {
+		add("one mirror for a topic", false, "%s belongs to mirror %s", name, o.Mirror)
+		return steps, false
+	}
+	t, state := c.verbState(m.Name, name)
+	if state != Unknown && state != Stopped {
+		return append(steps, c.explainState(t, state)), state == Mirroring || state == LogTruncation
+	}
+	if state == Stopped {
+		add("state", false, "stopped here since %s; start it by its name to mirror it again", at(t.Since))
+	}
+	if p := matching(listOf(m.Configs, config.TopicsExcludeKey), name); p != "" {
+		add(config.TopicsExcludeKey, false, "excluded by the pattern %q", p)
+		return steps, false
+	}
+	p := matching(listOf(m.Configs, config.TopicsIncludeKey), name)
+	if p == "" {
+		add(config.TopicsIncludeKey, false, "no pattern of the mirror matches, and it was not started by its name")
+		return steps, false
+	}
+	add(config.TopicsIncludeKey, true, "included by the pattern %q", p)
+	if state == Stopped {
+		return steps, false
+	}
+	if why := c.skipReason(m.Name, name); why != "" {
+		add("discovery", false, "%s", why)
+		return steps, false
+	}
+	src, _, err := c.source(m)
+	if err != nil {
+		add("source", false, "%v", err)
+		return steps, false
+	}
+	defer src.Close()
+	ask, cancel := context.WithTimeout(ctx, explainSourceTimeout)
+	defer cancel()
+	switch found, err := src.Topics(ask, []string{name}); {
+	case err != nil:
+		add("source", false, "the source does not answer: %v", err)
+	case found[name].Name == "":
+		add("source", false, "%s does not exist at the source", name)
+	default:
+		add("source", true, "it exists at the source with %d partitions; the next refresh starts it", found[name].Partitions)
+	}
+	return steps, false
+}
+
+func (c *Coordinator) explainState(t Topic, state State) protocol.ExplanationStep {
+	if t.Fault != "" {
+		return step("state", false, "%s since %s: %s", state, at(t.Since), t.Fault)
+	}
+	if state == Failed {
+		for _, p := range c.img.TopicPartitions(t.TopicID) {
+			if s, _ := c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}); s.State == Failed {
+				return step("state", false, "partition %d is FAILED since %s: %s", p.Partition, at(s.Since), s.ErrorMessage)
+			}
+		}
+	}
+	running := state == Mirroring || state == LogTruncation
+	return step("state", running, "%s, started or last changed at %s", state, at(t.Since))
+}
+
+func at(millis int64) string { return time.UnixMilli(millis).UTC().Format(time.RFC3339) }

@@ -1,0 +1,130 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// partitionsAtOnce bounds one CreatePartitions: the controller writes all of its records
+// at once.
+const partitionsAtOnce = 500
+
+// grow adds the partitions that the source has more. The controller wants as many replicas
+// of a new partition as the first one has, virtual ones counted, and so the new ones begin
+// with a virtual leader. Their state is recorded first: they are read only from the start.
+func (r *Refresher) grow(ctx context.Context, t Topic, want int32) error {
+	parts := r.c.img.TopicPartitions(t.TopicID)
+	v, fail := r.c.cfg.Virtual, func(err error) error {
+		return fmt.Errorf("mirror %s, topic %s: grow to %d partitions: %w", t.Mirror, t.Name, want, err)
+	}
+	replicas, err := growth(v, r.c.img, t.Name, parts, want)
+	if err != nil {
+		return fail(err)
+	}
+	first := int32(len(parts))
+	replicas = replicas[:min(len(replicas), partitionsAtOnce)] // the rest at the next look
+	windows := map[int32]bool{}
+	for i, assigned := range replicas {
+		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: first + int32(i)}
+		if s, _ := r.c.view.State(t.Mirror, tp); s.State == Unknown {
+			if err := r.c.WriteState(ctx, t.Mirror, tp, -1, PartitionState{State: LogTruncation, StateEpoch: -1}); err != nil {
+				return fail(err)
+			}
+		}
+		for _, b := range v.Only(assigned) {
+			windows[b] = true
+		}
+	}
+	for _, b := range slices.Sorted(maps.Keys(windows)) {
+		closeWindow, err := r.c.openWindow(ctx, b)
+		if err != nil {
+			return fail(fmt.Errorf("virtual broker %d does not open for assignments: %w", b, err))
+		}
+		defer closeWindow()
+	}
+	count := first + int32(len(replicas))
+	if err := r.c.deps.Destination.createPartitions(ctx, t.Name, count, replicas); err != nil {
+		return fail(err)
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	if err := r.c.img.Wait(waitCtx, func() bool { return int32(len(r.c.img.TopicPartitions(t.TopicID))) >= count }); err != nil {
+		return fail(fmt.Errorf("accepted, but the metadata log does not show it: %w", err))
+	}
+	r.log.Info("mirror topic has grown like its source", "mirror", t.Mirror, "topic", t.Name, "partitions", count, "were", first)
+	return nil
+}
+
+// growth returns the replicas of the partitions that are missing.
+func growth(v ids.Virtual, img *metadata.Image, topic string, parts []*metadata.Partition, want int32) ([][]int32, error) {
+	if len(parts) == 0 || parts[0].Partition != 0 {
+		return nil, fmt.Errorf("the metadata log shows no first partition")
+	}
+	first := parts[0]
+	if reassigning(first) {
+		return nil, fmt.Errorf("a reassignment of partition 0 is pending")
+	}
+	virtual, real := len(v.Only(first.Replicas)), len(v.Real(first.Replicas))
+	if virtual == 0 {
+		return nil, fmt.Errorf("partition 0 has no virtual replica yet")
+	}
+	live := liveVirtual(img, v)
+	if len(live) < virtual {
+		return nil, fmt.Errorf("partition 0 has %d virtual replicas and %d virtual brokers are alive", virtual, len(live))
+	}
+	brokers := realBrokers(img, v)
+	if len(brokers) < real {
+		// Also those that are down: the controller lets them join later.
+		brokers = nil
+		for _, b := range img.Brokers() {
+			if !v.Is(b.ID) {
+				brokers = append(brokers, b.ID)
+			}
+		}
+	}
+	if len(brokers) < real {
+		return nil, fmt.Errorf("partition 0 has %d real replicas and %d brokers are registered", real, len(brokers))
+	}
+	none := func(int32) bool { return false }
+	var out [][]int32
+	all := spread(brokers, int(want), real, hashStart(topic, len(brokers)))
+	for p := int32(len(parts)); p < want; p++ {
+		out = append(out, append(chooseVirtual(v, live, nil, none, p, hashStart(topic, len(live)), virtual), all[p]...))
+	}
+	return out, nil
+}
+
+// createPartitions adds partitions with these replicas to a topic, count in all.
+func (d *Destination) createPartitions(ctx context.Context, topic string, count int32, replicas [][]int32) error {
+	t := kmsg.NewCreatePartitionsRequestTopic()
+	t.Topic, t.Count = topic, count
+	for _, r := range replicas {
+		a := kmsg.NewCreatePartitionsRequestTopicAssignment()
+		a.Replicas = r
+		t.Assignment = append(t.Assignment, a)
+	}
+	req := kmsg.NewPtrCreatePartitionsRequest()
+	req.TimeoutMillis = int32(adminTimeout / time.Millisecond)
+	req.Topics = append(req.Topics, t)
+	resp, err := d.ctl.Request(ctx, req)
+	if err != nil {
+		return fmt.Errorf("create partitions of topic %s: %w", topic, err)
+	}
+	r, ok := resp.(*kmsg.CreatePartitionsResponse)
+	if !ok || len(r.Topics) != 1 {
+		return fmt.Errorf("create partitions of topic %s: unexpected answer", topic)
+	}
+	if e := kerr.ErrorForCode(r.Topics[0].ErrorCode); e != nil {
+		return fmt.Errorf("create partitions of topic %s as %v: %w%s", topic, replicas, e, detail(r.Topics[0].ErrorMessage))
+	}
+	return nil
+}

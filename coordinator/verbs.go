@@ -1,0 +1,154 @@
+package coordinator
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+)
+
+// This file holds what the verbs of the mirror APIs have in common: which topics they mean
+// and what a topic's state answers to them (contract-additions §2).
+
+// verbState is the state of a mirror topic as the verbs see it: the sum of what is wanted
+// and of its partitions' states. handedBack says that no virtual replica is assigned.
+func verbState(desired State, partitions []State, handedBack bool) State {
+	all := func(want State) bool {
+		return !slices.ContainsFunc(partitions, func(s State) bool { return s != want })
+	}
+	if desired == Stopped {
+		// A topic that is gone, or was never created, has nothing left to stop.
+		if handedBack && all(Stopped) {
+			return Stopped
+		}
+		return Stopping
+	}
+	if slices.Contains(partitions, Failed) {
+		return Failed
+	}
+	switch {
+	case desired == Paused && len(partitions) > 0 && all(Paused):
+		return Paused
+	case desired == Paused:
+		return Pausing
+	case slices.ContainsFunc(partitions, func(s State) bool { return s == Unknown || s == LogTruncation || s == Stopped }), len(partitions) == 0:
+		return LogTruncation
+	}
+	// Also while a partition is on its way back from a pause.
+	return Mirroring
+}
+
+// verbState is the state of a topic of a mirror as the verbs see it; Unknown if the mirror
+// does not have it.
+func (c *Coordinator) verbState(mirror, topic string) (Topic, State) {
+	t, ok := c.view.Topic(mirror, topic)
+	if !ok {
+		return Topic{}, Unknown
+	}
+	var states []State
+	handedBack := true
+	if !t.TopicID.IsZero() {
+		for _, p := range c.img.TopicPartitions(t.TopicID) {
+			s, _ := c.view.State(mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
+			states = append(states, s.State)
+			handedBack = handedBack && !slices.ContainsFunc(p.Replicas, c.cfg.Virtual.Is)
+		}
+	}
+	return t, verbState(t.Desired, states, handedBack)
+}
+
+// stopped tells whether a mirror topic is an ordinary topic again: wanted so, every
+// partition STOPPED, no virtual replica assigned. A topic that is gone is stopped too.
+func (c *Coordinator) stopped(t Topic) bool {
+	now, state := c.verbState(t.Mirror, t.Name)
+	return t.Desired == Stopped && now.TopicID == t.TopicID && state == Stopped
+}
+
+// refusal words why a verb does not take effect on a topic of a mirror; nil if it does, or
+// if what it asks for is so already.
+func refusal(r Refusal, mirror, topic string, s State) *Error {
+	switch r {
+	case None, Done:
+		return nil
+	case NotInMirror:
+		return refuse(protocol.TopicNotInClusterMirror, "topic %s is not in mirror %s", topic, mirror)
+	case AlreadyPaused:
+		return refuse(protocol.MirrorTopicAlreadyPaused, "topic %s is %s already in mirror %s", topic, s, mirror)
+	case NotPaused:
+		return refuse(protocol.MirrorTopicNotPaused, "topic %s is %s in mirror %s, only what is PAUSED can be resumed", topic, s, mirror)
+	case BeingStopped:
+		return refuse(protocol.MirrorTopicBeingStopped, "topic %s is %s in mirror %s; start it again once it is STOPPED", topic, s, mirror)
+	case NotStopped:
+		return refuse(protocol.MirrorTopicNotStopped, "topic %s is %s in mirror %s; resume it instead", topic, s, mirror)
+	}
+	return refuse(protocol.InvalidClusterMirrorStates, "topic %s is %s in mirror %s; that is not possible in this state", topic, s, mirror)
+}
+
+// decide asks the state machine what a verb does to a topic of a mirror. A topic that the
+// mirror does not have is named with the one that has it.
+func (c *Coordinator) decide(mirror, topic string, e Event) (Topic, Refusal, *Error) {
+	t, s := c.verbState(mirror, topic)
+	if s == Unknown && e != VerbStart {
+		if o, ok := c.view.TopicByName(topic); ok && o.Mirror != mirror {
+			return t, NotInMirror, refuse(protocol.TopicNotInClusterMirror, "topic %s is not in mirror %s but in mirror %s", topic, mirror, o.Mirror)
+		}
+		return t, NotInMirror, refusal(NotInMirror, mirror, topic, s)
+	}
+	_, r := Next(s, Unknown, e)
+	return t, r, refusal(r, mirror, topic, s)
+}
+
+// isTopicName tells whether text has only characters of topic names. As a regular
+// expression it may match more than itself: a dot is any character there.
+func isTopicName(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
+	})
+}
+
+// selectTopics returns the topics of a mirror that names or whole-name regexes mean, in
+// order. What can only be a name is answered for even if the mirror does not have it. A
+// regex does not mean topics that are STOPPED: they are the mirror's past.
+func (c *Coordinator) selectTopics(mirror string, wanted []string) ([]string, error) {
+	all := c.view.Topics(mirror)
+	names := map[string]bool{}
+	var patterns []string
+	for _, w := range wanted {
+		has := func(n string) bool { return slices.ContainsFunc(all, func(t Topic) bool { return t.Name == n }) }
+		if has(w) || isTopicName(w) && !strings.Contains(w, ".") {
+			names[w] = true
+			continue
+		}
+		p, err := config.ParsePattern(w)
+		if err != nil {
+			return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %v", mirror, err)
+		}
+		if isTopicName(w) && !slices.ContainsFunc(all, func(t Topic) bool { return p.Match(t.Name) }) {
+			names[w] = true
+			continue
+		}
+		patterns = append(patterns, w)
+	}
+	p, err := config.ParsePattern(config.JoinList(patterns))
+	if err != nil {
+		return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %v", mirror, err)
+	}
+	for _, t := range all {
+		if p.Match(t.Name) && !c.stopped(t) {
+			names[t.Name] = true
+		}
+	}
+	if len(names) > maxTopicsPerRequest {
+		return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %d topics in one request, at most %d", mirror, len(names), maxTopicsPerRequest)
+	}
+	out := make([]string, 0, len(names))
+	for n := range names {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out, nil
+}
