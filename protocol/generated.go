@@ -1621,6 +1621,12 @@ type DescribeClusterMirrorsRequest struct {
 	LastMirrorEpochLookups []LastMirrorEpochLookup
 	// LocalOnly: answer from this sidecar alone: sidecars ask each other so.
 	LocalOnly bool
+	// OriginTopics: topics of the cluster that is asked, whose origins the asker wants to know
+	// before it mirrors them.
+	OriginTopics []string
+	// OriginVisited: the clusters that a chain of such questions has come through; they are not
+	// asked again.
+	OriginVisited []string
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -1660,6 +1666,22 @@ func (m *DescribeClusterMirrorsRequest) write(w *wire.Writer, version int16) {
 			w.Bool(m.LocalOnly)
 		}))
 	}
+	if len(m.OriginTopics) > 0 {
+		tags = append(tags, w.Field(3, func(w *wire.Writer) {
+			w.ArrayLen(len(m.OriginTopics), true)
+			for i := range m.OriginTopics {
+				w.String(m.OriginTopics[i], true)
+			}
+		}))
+	}
+	if len(m.OriginVisited) > 0 {
+		tags = append(tags, w.Field(4, func(w *wire.Writer) {
+			w.ArrayLen(len(m.OriginVisited), true)
+			for i := range m.OriginVisited {
+				w.String(m.OriginVisited[i], true)
+			}
+		}))
+	}
 	w.Tags(tags, m.UnknownTags)
 }
 
@@ -1685,6 +1707,20 @@ func (m *DescribeClusterMirrorsRequest) read(r *wire.Reader, version int16) {
 			}
 		case tag == 2:
 			m.LocalOnly = r.Bool()
+		case tag == 3:
+			if n := r.ArrayLen(true, 1); n > 0 {
+				m.OriginTopics = make([]string, n)
+				for i := range m.OriginTopics {
+					m.OriginTopics[i] = r.String(true)
+				}
+			}
+		case tag == 4:
+			if n := r.ArrayLen(true, 1); n > 0 {
+				m.OriginVisited = make([]string, n)
+				for i := range m.OriginVisited {
+					m.OriginVisited[i] = r.String(true)
+				}
+			}
 		default:
 			return false
 		}
@@ -1705,6 +1741,12 @@ func (m DescribeClusterMirrorsRequest) MarshalJSON() ([]byte, error) {
 	}
 	if m.LocalOnly {
 		o.Field("localOnly", m.LocalOnly)
+	}
+	if len(m.OriginTopics) > 0 {
+		o.Field("originTopics", wire.List(m.OriginTopics))
+	}
+	if len(m.OriginVisited) > 0 {
+		o.Field("originVisited", wire.List(m.OriginVisited))
 	}
 	return o.JSON()
 }
@@ -1822,6 +1864,7 @@ type DescribeClusterMirrorsResponse struct {
 	ErrorMessage   *string
 	Mirrors        []DescribedMirror
 	LookupResults  []LookupResult
+	Origins        []TopicOrigin
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -1844,7 +1887,16 @@ func (m *DescribeClusterMirrorsResponse) write(w *wire.Writer, version int16) {
 	for i := range m.LookupResults {
 		m.LookupResults[i].write(w, version)
 	}
-	w.Tags(nil, m.UnknownTags)
+	var tags []wire.Tag
+	if len(m.Origins) > 0 {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.ArrayLen(len(m.Origins), true)
+			for i := range m.Origins {
+				m.Origins[i].write(w, version)
+			}
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
 }
 
 func (m *DescribeClusterMirrorsResponse) read(r *wire.Reader, version int16) {
@@ -1865,7 +1917,21 @@ func (m *DescribeClusterMirrorsResponse) read(r *wire.Reader, version int16) {
 			m.LookupResults[i].read(r, version)
 		}
 	}
-	m.UnknownTags = r.Tags(true, nil)
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			if n := r.ArrayLen(true, 3); n > 0 {
+				m.Origins = make([]TopicOrigin, n)
+				for i := range m.Origins {
+					m.Origins[i] = NewTopicOrigin()
+					m.Origins[i].read(r, version)
+				}
+			}
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
@@ -1876,6 +1942,9 @@ func (m DescribeClusterMirrorsResponse) MarshalJSON() ([]byte, error) {
 	o.Field("errorMessage", m.ErrorMessage)
 	o.Field("mirrors", wire.List(m.Mirrors))
 	o.Field("lookupResults", wire.List(m.LookupResults))
+	if len(m.Origins) > 0 {
+		o.Field("origins", wire.List(m.Origins))
+	}
 	return o.JSON()
 }
 
@@ -2388,6 +2457,49 @@ func (m LookupPartition) MarshalJSON() ([]byte, error) {
 	o.Field("lastMirrorOffset", m.LastMirrorOffset)
 	o.Field("destinationEpoch", m.DestinationEpoch)
 	o.Field("history", wire.List(m.History))
+	return o.JSON()
+}
+
+// TopicOrigin is where one of OriginTopics comes from; none for a topic that is not mirrored.
+type TopicOrigin struct {
+	TopicName string
+	// ClusterIDs: the source, its source, and so on, as far as they answered.
+	ClusterIDs []string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewTopicOrigin returns TopicOrigin with the defaults of its layout.
+func NewTopicOrigin() TopicOrigin {
+	var m TopicOrigin
+	return m
+}
+
+func (m *TopicOrigin) write(w *wire.Writer, version int16) {
+	w.String(m.TopicName, true)
+	w.ArrayLen(len(m.ClusterIDs), true)
+	for i := range m.ClusterIDs {
+		w.String(m.ClusterIDs[i], true)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *TopicOrigin) read(r *wire.Reader, version int16) {
+	m.TopicName = r.String(true)
+	if n := r.ArrayLen(true, 1); n > 0 {
+		m.ClusterIDs = make([]string, n)
+		for i := range m.ClusterIDs {
+			m.ClusterIDs[i] = r.String(true)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m TopicOrigin) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("topicName", m.TopicName)
+	o.Field("clusterIds", wire.List(m.ClusterIDs))
 	return o.JSON()
 }
 
