@@ -53,6 +53,13 @@ func (l Leaders) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPar
 	if !ok || t.Mirror != mirror {
 		return r, leading.Consent{}, fmt.Errorf("mirror %s, partition %s: the topic is not in the mirror any more", mirror, tp)
 	}
+	if t.Desired == Mirroring && (s.State == Pausing || s.State == Paused) {
+		// Resumed: on record before anything is truncated for it.
+		if err := l.report(ctx, mirror, tp, leaderEpoch, s.State, replica.Report{Kind: replica.Aligned}); err != nil {
+			return r, leading.Consent{}, final(err)
+		}
+		s.State = Mirroring
+	}
 	return r, consent(s, t), nil
 }
 
@@ -86,19 +93,22 @@ func (l Leaders) fence(ctx context.Context, mirror string, tp ids.TopicPartition
 
 // consent is what a leader may do by the recorded state (R20): nothing is truncated but in
 // LOG_TRUNCATION and MIRRORING, and a failed partition counts as what it was before. A
-// start drops nobody's records unasked; a mirror that runs follows its source.
+// pause that is not complete counts as MIRRORING, which it is on its way from; what is
+// PAUSED is led as it is. A start drops nobody's records unasked; a mirror that runs
+// follows its source.
 func consent(s PartitionState, t Topic) leading.Consent {
-	if t.Desired != Mirroring {
-		return leading.Consent{}
-	}
 	state := s.State
 	if state == Failed {
 		state = s.Previous
 	}
-	return leading.Consent{
-		Truncate:  state == Unknown || state == Stopped || state == LogTruncation || state == Mirroring,
-		AllowLoss: state == Mirroring || t.AllowTruncate, AllowUnknown: t.AllowTruncate,
+	switch {
+	case t.Desired == Stopped || state == Stopping:
+		return leading.Consent{}
+	case t.Desired == Paused && state == Paused:
+		return leading.Consent{AsItIs: true}
 	}
+	runs := state == Mirroring || state == Pausing
+	return leading.Consent{Truncate: state != Paused, AllowLoss: runs || t.AllowTruncate, AllowUnknown: t.AllowTruncate}
 }
 
 // WriteLineage implements replica.State.
@@ -109,37 +119,40 @@ func (l Leaders) WriteLineage(ctx context.Context, mirror string, tp ids.TopicPa
 // Report implements replica.State.
 func (l Leaders) Report(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, r replica.Report) error {
 	now, _ := l.c.view.State(mirror, tp)
-	next := PartitionState{State: now.State, StateEpoch: -1, Detail: r.Detail, ErrorMessage: r.Message, RetryAttempt: r.Retry}
-	switch r.Kind {
-	case replica.Aligned:
-		switch now.State {
-		case Unknown, Stopped:
-			// Recorded step by step, as the state machine has it.
-			first := next
-			first.State = LogTruncation
-			if err := l.c.WriteState(ctx, mirror, tp, leaderEpoch, first); err != nil {
-				return final(err)
-			}
-		case Stopping:
-			return nil // a stop came in between; it goes on
+	err := l.report(ctx, mirror, tp, leaderEpoch, now.State, r)
+	if errors.Is(err, ErrTransition) {
+		// The view may lag behind what was written: look again, at what is.
+		if now, err = l.c.ReadState(ctx, mirror, tp); err == nil {
+			err = l.report(ctx, mirror, tp, leaderEpoch, now.State, r)
 		}
-		next.State = Mirroring
-	case replica.Failing:
-		next.State = Failed
-	case replica.Note:
-		if now.State == Unknown || now.State == Stopped {
-			next.State = LogTruncation
-		}
-	case replica.Quiet:
+	}
+	return final(err)
+}
+
+func (l Leaders) report(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, now State, r replica.Report) error {
+	t, ok := l.c.view.TopicByID(tp.TopicID)
+	if !ok || t.Mirror != mirror {
+		return nil // it is not in the mirror any more
+	}
+	steps := reportSteps(now, t, r.Kind)
+	if len(steps) > 0 && r.Kind == replica.Quiet {
 		rec, _ := l.c.view.Lineage(mirror, tp)
 		rec.LastMirrorEpoch, rec.LastMirrorOffset = r.LastMirrorEpoch, r.LastMirrorOffset
 		if err := l.c.WriteLineage(ctx, mirror, tp, leaderEpoch, rec); err != nil {
-			return final(err)
+			return err
 		}
 		failpoint("stop.end-recorded")
-		next.State = Stopping
 	}
-	return final(l.c.WriteState(ctx, mirror, tp, leaderEpoch, next))
+	for i, state := range steps {
+		next := PartitionState{State: state, StateEpoch: -1}
+		if i == len(steps)-1 {
+			next.Detail, next.ErrorMessage, next.RetryAttempt = r.Detail, r.Message, r.Retry
+		}
+		if err := l.c.WriteState(ctx, mirror, tp, leaderEpoch, next); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // final marks the refusals that no repetition cures.

@@ -76,9 +76,6 @@ func (p *partition) clearLocked() {
 // readyLocked tells that a takeover is done.
 func (p *partition) readyLocked(epoch int32) {
 	r := Report{Kind: Aligned}
-	if p.mirror.Paused {
-		r.Kind = Pauses
-	}
 	if p.moved != nil {
 		r.Detail, r.Message = p.moved.Detail, p.moved.Message
 		p.moved = nil

@@ -1,0 +1,81 @@
+package coordinator
+
+import "github.com/cluster-mirroring/mirror-sidecar/replica"
+
+// reportSteps returns the states that a leader's report takes a partition through, one
+// record each, so that every step is one of the state machine; none if the report changes
+// nothing. It is a pure function of the recorded state, of what is wanted and of the report.
+//
+// What is wanted may have changed while the report was on its way: a report never does
+// what is not wanted any more. A topic with a fault stays FAILED until that is cleared.
+func reportSteps(now State, t Topic, kind replica.ReportKind) []State {
+	stopping := t.Desired == Stopped || now == Stopping
+	switch kind {
+	case replica.Failing:
+		if stopping {
+			// A stop goes on whatever happens to the source.
+			return nil
+		}
+		return []State{Failed}
+	case replica.Note:
+		switch {
+		case stopping:
+			return nil // its detail says whether it may be handed back
+		case now == Unknown || now == Stopped:
+			return []State{LogTruncation}
+		}
+		return []State{now}
+	case replica.Quiet:
+		if t.Desired != Stopped {
+			return nil
+		}
+		return []State{Stopping}
+	case replica.Aligned, replica.Pauses, replica.Rests:
+		if stopping || t.Fault != "" {
+			return nil
+		}
+	default:
+		return nil
+	}
+	if t.Desired == Paused {
+		return towardsPause(now, kind)
+	}
+	if kind != replica.Aligned {
+		return nil
+	}
+	switch now {
+	case Unknown, Stopped:
+		return []State{LogTruncation, Mirroring}
+	case Pausing:
+		return []State{Paused, Mirroring}
+	}
+	return []State{Mirroring}
+}
+
+// towardsPause is reportSteps for a topic that is to be paused: once aligned it is PAUSING,
+// and once it rests PAUSED.
+func towardsPause(now State, kind replica.ReportKind) []State {
+	var out []State
+	switch now {
+	case Unknown, Stopped, LogTruncation, Failed:
+		if kind == replica.Pauses {
+			return nil // not before it is aligned
+		}
+		if now == Unknown || now == Stopped {
+			out = append(out, LogTruncation)
+		}
+		out = append(out, Mirroring, Pausing)
+	case Mirroring:
+		out = append(out, Pausing)
+	case Pausing:
+		if kind != replica.Rests {
+			return []State{Pausing}
+		}
+	case Paused:
+		return []State{Paused}
+	}
+	if kind == replica.Rests {
+		out = append(out, Paused)
+	}
+	return out
+}
