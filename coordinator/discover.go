@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
 // discover starts the source topics that the mirror's patterns pick and that it does not
@@ -90,4 +91,32 @@ func (r *Refresher) skips(mirror string, m *refreshed, skipped map[string]string
 		}
 	}
 	m.told = skipped
+}
+
+// maxSkips bounds what one mirror's describe lists as left out.
+const maxSkips = 1000
+
+// policies is what describe shows of the refresh of a mirror that is coordinated here.
+func (c *Coordinator) policies(mirror string) []protocol.DescribedPolicy {
+	r := c.refresher.Load()
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.mirrors[mirror]
+	if m == nil || m.lastRun.IsZero() {
+		return nil
+	}
+	p := protocol.NewDescribedPolicy()
+	p.Kind, p.Plugin, p.LastRunMs, p.LastError = "topics", "built-in", m.lastRun.UnixMilli(), nullable(m.lastErr)
+	for _, n := range slices.Sorted(maps.Keys(m.skipped)) {
+		if len(p.Skipped) == maxSkips {
+			break
+		}
+		s := protocol.NewPolicySkip()
+		s.Name, s.Reason = n, m.skipped[n]
+		p.Skipped = append(p.Skipped, s)
+	}
+	return []protocol.DescribedPolicy{p}
 }

@@ -338,6 +338,7 @@ func (c *Coordinator) describeMirror(name string, local map[ids.TopicPartition]P
 		return d
 	}
 	d.SourceBootstrap, d.SourceClusterID = m.Configs["bootstrap.servers"], m.SourceClusterID
+	d.Policies = c.policies(name)
 	for _, t := range c.view.Topics(name) {
 		dt := protocol.NewDescribedTopic()
 		dt.TopicName, dt.TopicID, dt.SourceTopicID = t.Name, t.TopicID, t.SourceTopicID
@@ -421,6 +422,11 @@ func mergeDescribed(into, from []protocol.DescribedMirror) {
 		}
 	}
 	for i := range into {
+		for _, f := range from {
+			if f.MirrorName == into[i].MirrorName && len(into[i].Policies) == 0 {
+				into[i].Policies = f.Policies // only the mirror's coordinator has any
+			}
+		}
 		for j := range into[i].Topics {
 			t := &into[i].Topics[j]
 			for k := range t.Partitions {

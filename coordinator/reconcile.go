@@ -279,7 +279,8 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 		return 0, fmt.Errorf("mirror %s, topic %s: no virtual broker is alive", m.Name, t.Name)
 	}
 	var err error
-	if t.TopicID.IsZero() {
+	// Also one that was stopped and is started again: the source's configs before its data.
+	if t.TopicID.IsZero() || len(t.Wanted) == 0 {
 		if t, err = r.adopt(ctx, m, t, id, exists, n); err != nil {
 			return 0, err
 		}
@@ -509,21 +510,6 @@ func (r *Reconciler) lock(ctx context.Context, t Topic, parts []*metadata.Partit
 		virtual = max(virtual, len(r.c.cfg.Virtual.Only(settled(p))))
 	}
 	have := r.c.img.TopicConfig(t.Name)
-	wanted := t.Wanted
-	if len(wanted) == 0 {
-		// A stopped topic that is started again: its own configs are what it has now.
-		wanted = map[string]*string{}
-		for _, k := range lockKeys() {
-			wanted[k] = nil
-			if v, ok := have[k]; ok {
-				wanted[k] = &v
-			}
-		}
-		var err error
-		if t, err = r.put(ctx, t, func(now *Topic) { now.Wanted = wanted }); err != nil {
-			return err
-		}
-	}
 	minISR := 1
 	if t.Wanted[configMinISR] == nil {
 		var err error

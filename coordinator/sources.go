@@ -25,28 +25,100 @@ type SourcesConfig struct {
 	Providers config.Providers
 }
 
-// Sources keeps one fetcher for each mirror that partitions are read for. A mirror whose
-// configuration changed gets a new one when it is next asked for.
+// reopenPause is how long after a configuration that cannot be used it is tried again: a
+// file that it names may appear.
+const reopenPause = 10 * time.Second
+
+// Sources keeps one fetcher for each mirror that partitions are read for. When the way to
+// a source changes, what is read moves to a new one; a change of filters does not.
 type Sources struct {
 	cfg  SourcesConfig
 	view *View
 	log  *slog.Logger
 
-	mu       sync.Mutex // guards the following
-	fetchers map[string]*mirrorFetcher
-	closed   bool
-}
+	mu      sync.Mutex // guards the following
+	sources map[string]*source
+	closed  bool
 
-type mirrorFetcher struct {
-	mirror  Mirror
-	fetcher *fetcher.Fetcher
+	wake   chan struct{}
+	cancel func()
+	stop   context.CancelFunc
+	done   chan struct{}
 }
 
 var _ replica.Sources = (*Sources)(nil)
 
 // NewSources returns Sources for the mirrors of view.
 func NewSources(cfg SourcesConfig, view *View, log *slog.Logger) *Sources {
-	return &Sources{cfg: cfg, view: view, log: log, fetchers: map[string]*mirrorFetcher{}}
+	return &Sources{cfg: cfg, view: view, log: log, sources: map[string]*source{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// Start begins to follow the mirrors' configurations.
+func (s *Sources) Start(context.Context) error {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.cancel = s.view.Subscribe(func(c Change) {
+		if c.Reset || len(c.Mirrors) > 0 {
+			select {
+			case s.wake <- struct{}{}:
+			default:
+			}
+		}
+	})
+	go func() {
+		defer close(s.done)
+		s.follow(ctx)
+	}()
+	return nil
+}
+
+func (s *Sources) follow(ctx context.Context) {
+	for {
+		var again <-chan time.Time
+		t := time.NewTimer(reopenPause)
+		if !s.reconcile() {
+			again = t.C
+		}
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-s.wake:
+		case <-again:
+		}
+		t.Stop()
+	}
+}
+
+// reconcile moves sources whose configuration has changed to new fetchers and ends those
+// of deleted mirrors. It reports whether all is as configured.
+func (s *Sources) reconcile() bool {
+	s.mu.Lock()
+	open := maps.Clone(s.sources)
+	s.mu.Unlock()
+	well := true
+	for name, src := range open {
+		m, ok := s.view.Mirror(name)
+		if !ok {
+			s.mu.Lock()
+			delete(s.sources, name)
+			s.mu.Unlock()
+			src.close()
+			continue
+		}
+		if src.is(m) {
+			continue
+		}
+		f, err := s.open(m)
+		if err != nil {
+			s.log.Error("the changed configuration of a mirror cannot be used, the former one goes on", "mirror", name, "err", err)
+			well = false
+			continue
+		}
+		s.log.Info("the source of a mirror is read anew, its configuration has changed", "mirror", name)
+		src.move(m, f)
+	}
+	return well
 }
 
 // Source implements replica.Sources.
@@ -60,18 +132,27 @@ func (s *Sources) Source(name string) (replica.Source, error) {
 	if s.closed {
 		return nil, errors.New("the sidecar is stopping")
 	}
-	if f := s.fetchers[name]; f != nil && f.mirror.SourceClusterID == m.SourceClusterID && maps.Equal(f.mirror.Configs, m.Configs) {
-		return f.fetcher, nil
-	} else if f != nil {
-		delete(s.fetchers, name)
-		f.fetcher.Close()
+	if src := s.sources[name]; src != nil {
+		return src, nil
 	}
 	f, err := s.open(m)
 	if err != nil {
 		return nil, err
 	}
-	s.fetchers[name] = &mirrorFetcher{mirror: m, fetcher: f}
-	return f, nil
+	src := newSource(m, f)
+	s.sources[name] = src
+	return src, nil
+}
+
+// Health tells how the reading of a partition stands; false where it is not read.
+func (s *Sources) Health(mirror, topic string, partition int32) (fetcher.Health, bool) {
+	s.mu.Lock()
+	src := s.sources[mirror]
+	s.mu.Unlock()
+	if src == nil {
+		return fetcher.Health{}, false
+	}
+	return src.fetcher.Load().Health(topic, partition)
 }
 
 func (s *Sources) open(m Mirror) (*fetcher.Fetcher, error) {
@@ -95,6 +176,20 @@ func (s *Sources) open(m Mirror) (*fetcher.Fetcher, error) {
 	return f, nil
 }
 
+// Status turns what a replica.Manager knows into what describe shows, with what the reading
+// of each partition waits for.
+func (s *Sources) Status(in []replica.PartitionStatus) []PartitionStatus {
+	out := StatusOf(in)
+	for i, p := range in {
+		h, read := s.Health(p.Mirror, p.Topic, p.TP.Partition)
+		// One failure is nothing: the leader at the source may just have moved.
+		if read && h.Err != nil && h.Attempts > 1 && out[i].Detail == "" {
+			out[i].Detail, out[i].ErrorMessage = DetailSourceUnavailable, h.Err.Error()
+		}
+	}
+	return out
+}
+
 // Describe implements prometheus.Collector.
 func (s *Sources) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range sourceMetrics() {
@@ -106,8 +201,8 @@ func (s *Sources) Describe(ch chan<- *prometheus.Desc) {
 func (s *Sources) Collect(ch chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, f := range s.fetchers {
-		stats := f.fetcher.Stats()
+	for name, src := range s.sources {
+		stats := src.stats()
 		for _, d := range sourceMetrics() {
 			ch <- prometheus.MustNewConstMetric(d.desc, prometheus.CounterValue, float64(d.value(stats)), name)
 		}
@@ -134,16 +229,25 @@ func sourceMetrics() []sourceMetric {
 }
 
 // Stop ends all fetchers.
-func (s *Sources) Stop(context.Context) error {
+func (s *Sources) Stop(ctx context.Context) error {
+	if s.stop != nil {
+		s.cancel()
+		s.stop()
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			return fmt.Errorf("sources: stop: %w", ctx.Err())
+		}
+	}
 	s.mu.Lock()
-	all := s.fetchers
-	s.fetchers, s.closed = map[string]*mirrorFetcher{}, true
+	all := s.sources
+	s.sources, s.closed = map[string]*source{}, true
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	var errs []error
-	for _, f := range all {
-		errs = append(errs, f.fetcher.Stop(ctx))
+	for _, src := range all {
+		errs = append(errs, src.fetcher.Load().Stop(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -261,13 +261,16 @@ func newStore(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, ctl
 }
 
 // led lets the coordinator ask the manager, which is built after it.
-type led struct{ manager *replica.Manager }
+type led struct {
+	manager *replica.Manager
+	sources *coordinator.Sources
+}
 
 func (l *led) Status() []coordinator.PartitionStatus {
 	if l.manager == nil {
 		return nil
 	}
-	return coordinator.StatusOf(l.manager.Status())
+	return l.sources.Status(l.manager.Status())
 }
 
 func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, store *coordinator.Store,
@@ -305,7 +308,7 @@ func newSources(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, store *coordin
 	s := coordinator.NewSources(coordinator.SourcesConfig{
 		HomeID: c.home.ID, ClusterID: c.id, Fetchers: cfg.ReplicaFetchers, Providers: cfg.Providers,
 	}, store.View(), log)
-	lc.Append(fx.Hook{OnStop: s.Stop})
+	lc.Append(fx.Hook{OnStart: s.Start, OnStop: s.Stop})
 	return s, reg.Register(s)
 }
 
@@ -323,7 +326,7 @@ func newManager(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, b
 	if err != nil {
 		return nil, err
 	}
-	l.manager = m
+	l.manager, l.sources = m, sources
 	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
 	return m, nil
 }
