@@ -83,6 +83,7 @@ type Coordinator struct {
 	locks    map[int32]*sync.Mutex // serialise read, check and write of a state partition
 
 	windows windows
+	links   links // see failback.go
 
 	refresher atomic.Pointer[Refresher]
 
@@ -120,6 +121,7 @@ func (c *Coordinator) Stop(context.Context) error {
 		c.cancelImage()
 	}
 	c.windows.closeAll()
+	c.links.close()
 	return nil
 }
 
@@ -333,7 +335,7 @@ func (c *Coordinator) ReadOnly(tp ids.TopicPartition) (mirror string, readOnly b
 	t, known := c.view.TopicByID(tp.TopicID)
 	if known {
 		mirror = t.Mirror
-		if s, ok := c.view.State(t.Mirror, tp); ok && s.State != Stopped {
+		if s, ok := c.view.State(t.Mirror, tp); ok && s.State != Stopped && !(refusedStart(s) && c.ordinary(t)) {
 			return mirror, true
 		}
 	}

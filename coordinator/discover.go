@@ -55,6 +55,9 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 	if err != nil {
 		return fmt.Errorf("mirror %s: new topics at the source: %w", mirror.Name, err)
 	}
+	if err := r.c.askBefore(ctx, m.src, mirror, found); err != nil {
+		return err
+	}
 	var begin []beginning
 	for _, n := range fresh {
 		b, again, err := r.c.checkStart(ctx, mirror, n, found, false)

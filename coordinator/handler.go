@@ -312,6 +312,9 @@ func (c *Coordinator) describeAnswer(ctx context.Context, r *protocol.DescribeCl
 	if !r.LocalOnly {
 		c.mergePeers(ctx, r, resp.Mirrors)
 	}
+	if err := c.answerPeer(ctx, r, &resp); err != nil {
+		return failed(r, err)
+	}
 	c.lookups(r, &resp)
 	return &resp
 }
@@ -473,8 +476,9 @@ func (c *Coordinator) lookup(cluster string, sourceTopic ids.UUID, partition int
 			if t.SourceTopicID != sourceTopic || t.TopicID.IsZero() || t.Since <= latest {
 				continue
 			}
-			l, ok := c.view.Lineage(m.Name, ids.TopicPartition{TopicID: t.TopicID, Partition: partition})
-			if !ok || l.LastMirrorOffset < 0 {
+			tp := ids.TopicPartition{TopicID: t.TopicID, Partition: partition}
+			l, _ := c.view.Lineage(m.Name, tp)
+			if s, _ := c.view.State(m.Name, tp); !linked(s, l) {
 				continue
 			}
 			latest = t.Since

@@ -286,6 +286,9 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 		}
 		id = t.TopicID
 	}
+	if all, err := r.handRefusedBack(ctx, t); all || err != nil {
+		return 0, err
+	}
 	parts := r.c.img.TopicPartitions(id)
 	if err := r.lock(ctx, t, parts, n); err != nil {
 		return 0, err
@@ -297,11 +300,8 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 	again := time.Duration(0)
 	for _, p := range parts {
 		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: id, Partition: p.Partition})
-		if s.State == Failed && s.Detail == DetailConsentNeeded {
-			if h := r.removeUnwanted(p); h != nil {
-				targets[p.Partition] = towards(p, h)
-			}
-			continue
+		if refusedStart(s) {
+			continue // handed back
 		}
 		have := v.Only(settled(p))
 		keep := func(id int32) bool {
@@ -361,17 +361,6 @@ func (r *Reconciler) grace(id int32) time.Duration {
 		return left
 	}
 	return -1
-}
-
-// removeUnwanted returns the real replicas that a partition shall keep if it still has
-// virtual ones and may lose them.
-func (r *Reconciler) removeUnwanted(p *metadata.Partition) []int32 {
-	v := r.c.cfg.Virtual
-	isr := v.Real(p.ISR)
-	if len(v.Only(settled(p))) == 0 || len(isr) == 0 {
-		return nil
-	}
-	return isr
 }
 
 func sameSet(a, b []int32) bool {

@@ -11,9 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
 // SourceTopic is what the source says of one of its topics.
@@ -22,6 +24,8 @@ type SourceTopic struct {
 	ID         ids.UUID // zero where the source is older than topic ids
 	Partitions int32
 	Configs    map[string]string // dynamic topic configs only
+	// linked: the source has mirrored the topic from here before, see failback.go.
+	linked bool
 	// Err says why no more is known of a topic that exists.
 	Err error
 }
@@ -53,6 +57,7 @@ func KafkaSource(p config.Providers, nodeID int32) OpenSource {
 			kgo.DialTimeout(min(m.RequestTimeout, 5*time.Second)),
 			kgo.MetadataMinAge(250*time.Millisecond),
 			kgo.DisableClientMetrics(),
+			kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())),
 		)...)
 		if err != nil {
 			return nil, fmt.Errorf("client for the source: %w", err)

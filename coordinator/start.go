@@ -103,6 +103,9 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 	if err != nil {
 		return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: the source at %s: %v; nothing was changed", m.Name, strings.Join(cfg.Bootstrap, ","), err)
 	}
+	if err := c.askBefore(ctx, src, m, found); err != nil {
+		return nil, err
+	}
 	results := make([]TopicResult, 0, len(names))
 	var begin []beginning
 	var literal []string
@@ -257,8 +260,8 @@ func (c *Coordinator) checkStart(ctx context.Context, m Mirror, name string, fou
 		b.id = id
 		return b, false, nil
 	}
-	if allowTruncate {
-		return b, false, nil
+	if allowTruncate || source.linked {
+		return b, false, nil // compared once it is led: only what differs would have to go
 	}
 	n, err := c.deps.Destination.records(ctx, name)
 	if err != nil {

@@ -68,3 +68,8 @@ func fromChain(c lineage.Chain) []LineageEntry {
 	}
 	return entries
 }
+
+// Link turns the answer to a lookup into what a lineage is seeded with.
+func Link(p LookupPartition) lineage.Link {
+	return lineage.Link{LastEpoch: p.LastMirrorEpoch, LastOffset: p.LastMirrorOffset, History: toChain(p.History)}
+}

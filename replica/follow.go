@@ -206,7 +206,7 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 	if err != nil {
 		return err
 	}
-	chain, start, err := m.readChain(ctx, img, rec)
+	chain, start, err := m.readChain(ctx, img, rec, func() (lineage.Link, bool, error) { return m.state.Link(ctx, mt.Mirror, p.tp) })
 	if err != nil {
 		return err
 	}
@@ -223,9 +223,9 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 	return nil
 }
 
-// readChain reads a real leader's epochs (R11). start is where the leader's own epoch
-// begins.
-func (m *Manager) readChain(ctx context.Context, img *metadata.Partition, rec lineage.Record) (c lineage.Chain, start int64, err error) {
+// readChain reads a real leader's epochs (R11), with the source epochs that are on record
+// for them or that the other end knows. start is where the leader's own epoch begins.
+func (m *Manager) readChain(ctx context.Context, img *metadata.Partition, rec lineage.Record, link func() (lineage.Link, bool, error)) (c lineage.Chain, start int64, err error) {
 	tp := ids.TopicPartition{TopicID: img.TopicID, Partition: img.Partition}
 	logStart, err := m.listOffset(ctx, img.Leader, tp, img.Topic, -2)
 	if err != nil {
@@ -235,7 +235,7 @@ func (m *Manager) readChain(ctx context.Context, img *metadata.Partition, rec li
 	if err != nil {
 		return nil, 0, err
 	}
-	w := walk{leaderEpoch: img.LeaderEpoch, logStart: logStart, record: rec, ask: func(epoch int32) (int32, int64, error) {
+	w := walk{leaderEpoch: img.LeaderEpoch, logStart: logStart, record: rec, link: link, ask: func(epoch int32) (int32, int64, error) {
 		return m.endOffsetAt(ctx, img, epoch)
 	}}
 	if visible {

@@ -75,6 +75,11 @@ type State interface {
 	// Without the fence an older leader's late write could still be answered, and be
 	// lost by the next write of the reader, who never saw it.
 	ReadLineage(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32) (lineage.Record, leading.Consent, error)
+	// Link returns what the cluster at the other end says of the partition when it is started:
+	// it may have mirrored it from here before (see lineage.Link). false if it has not, or if
+	// the partition is mirrored already. It does not wait: while the other end is being asked
+	// it is an error.
+	Link(ctx context.Context, mirror string, tp ids.TopicPartition) (lineage.Link, bool, error)
 	// WriteLineage persists, acks=all. An error that wraps ErrFenced is final.
 	WriteLineage(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, rec lineage.Record) error
 	// Report tells the coordinator of a partition's progress.

@@ -18,6 +18,8 @@ type walk struct {
 	// is. The answers alone do not tell the lowest known epoch from those below it.
 	first  *lineage.Entry
 	record lineage.Record
+	// link, if set, asks the other end (see State.Link).
+	link func() (lineage.Link, bool, error)
 	// ask returns the largest known epoch at or below the one asked for and its end, as
 	// LeaderEpochFileCache.endOffsetFor does.
 	ask func(epoch int32) (int32, int64, error)
@@ -44,7 +46,17 @@ func (w walk) chain() (c lineage.Chain, start int64, err error) {
 			start = k.start
 		}
 	}
-	return w.record.Seed(known, logEnd).Cut(logEnd), start, nil
+	seeded := w.record.Seed(known, logEnd)
+	if w.link != nil && len(seeded.Cut(logEnd)) > 0 {
+		link, ok, err := w.link()
+		if err != nil {
+			return nil, 0, err
+		}
+		if ok {
+			seeded = w.record.SeedLinked(known, logEnd, link)
+		}
+	}
+	return seeded.Cut(logEnd), start, nil
 }
 
 // cache returns the leader's epoch cache, ascending.

@@ -1,0 +1,374 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+)
+
+// A source may be a cluster with sidecars, which has mirrored from here before, or still
+// does. This file asks it: for the links to fail back by, and for where its topics come
+// from, so that no topic is mirrored in a circle; and it answers such questions.
+
+const (
+	// linkFresh is how long an answer about links counts; linkRetry is for one that failed.
+	linkFresh, linkRetry = 30 * time.Second, 2 * time.Second
+	// linkTimeout bounds one question for links.
+	linkTimeout = 20 * time.Second
+	// originTimeout bounds how long a cluster waits for its own source when it is asked where
+	// its topics come from, and originHops how far such a question goes.
+	originTimeout = 5 * time.Second
+	originHops    = 8
+)
+
+// errNoMirrors: the source has no sidecars, or is asked around them. Nothing is known of a
+// link then, and a loop through it is not seen.
+var errNoMirrors = errors.New("the source does not offer the mirror APIs")
+
+// errAsking: the source is being asked.
+var errAsking = errors.New("the source is being asked whether it has mirrored from here")
+
+// mirrorAsker is a Source that may have mirrors of its own.
+type mirrorAsker interface {
+	Mirrors(ctx context.Context, req *protocol.DescribeClusterMirrorsRequest) (*protocol.DescribeClusterMirrorsResponse, error)
+}
+
+// Mirrors implements mirrorAsker. Only the addresses that the mirror was given are asked:
+// they are the proxies, if there are any.
+func (s *kafkaSource) Mirrors(ctx context.Context, req *protocol.DescribeClusterMirrorsRequest) (*protocol.DescribeClusterMirrorsResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var errs []error
+	without := 0
+	for _, b := range s.cl.SeedBrokers() {
+		versions, err := b.Request(ctx, kmsg.NewPtrApiVersionsRequest())
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		v, ok := versions.(*kmsg.ApiVersionsResponse)
+		if !ok || !slices.ContainsFunc(v.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool { return k.ApiKey == req.Key() }) {
+			without++
+			continue
+		}
+		resp, err := b.Request(ctx, req)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r, ok := resp.(*protocol.DescribeClusterMirrorsResponse)
+		if !ok {
+			return nil, fmt.Errorf("unexpected answer to %s", protocol.Name(req.Key()))
+		}
+		return r, errorOf(r.ErrorCode, r.ErrorMessage)
+	}
+	if without > 0 {
+		return nil, errNoMirrors
+	}
+	return nil, errors.Join(errs...)
+}
+
+// peerAnswer is what the sidecars of a source say about some of its topics.
+type peerAnswer struct {
+	origins map[string][]string                 // by topic: cluster ids, the nearest first
+	links   map[ids.UUID]map[int32]lineage.Link // by this cluster's topic ids
+}
+
+// askPeer asks a source where topics come from, and for the links of topics of this
+// cluster. A source without sidecars knows neither, which is no error.
+func (c *Coordinator) askPeer(ctx context.Context, src Source, origins []string, lookups map[ids.UUID][]int32) (peerAnswer, error) {
+	out := peerAnswer{origins: map[string][]string{}, links: map[ids.UUID]map[int32]lineage.Link{}}
+	asker, ok := src.(mirrorAsker)
+	if !ok || len(origins)+len(lookups) == 0 {
+		return out, nil
+	}
+	req := protocol.NewDescribeClusterMirrorsRequest()
+	req.MirrorNames = []string{} // none is described
+	req.ClusterID = &c.cfg.ClusterID
+	req.OriginTopics, req.OriginVisited = origins, []string{c.cfg.ClusterID}
+	for id, partitions := range lookups {
+		l := protocol.NewLastMirrorEpochLookup()
+		l.TopicID, l.Partitions = id, partitions
+		req.LastMirrorEpochLookups = append(req.LastMirrorEpochLookups, l)
+	}
+	resp, err := asker.Mirrors(ctx, &req)
+	if errors.Is(err, errNoMirrors) {
+		return out, nil
+	}
+	if err != nil {
+		return out, fmt.Errorf("ask the source for its mirrors (DESCRIBE on the cluster is needed there): %w", err)
+	}
+	for _, o := range resp.Origins {
+		out.origins[o.TopicName] = o.ClusterIDs
+	}
+	for _, r := range resp.LookupResults {
+		for _, p := range r.Partitions {
+			if p.LastMirrorOffset < 0 {
+				continue // no link
+			}
+			if out.links[r.TopicID] == nil {
+				out.links[r.TopicID] = map[int32]lineage.Link{}
+			}
+			out.links[r.TopicID][p.PartitionIndex] = protocol.Link(p)
+		}
+	}
+	return out, nil
+}
+
+// loop returns the error of a topic that would be mirrored in a circle.
+func (c *Coordinator) loop(a peerAnswer, source, topic string) error {
+	origins := a.origins[topic]
+	n := slices.Index(origins, c.cfg.ClusterID)
+	if n < 0 {
+		return nil
+	}
+	return refuse(kerr.InvalidRequest.Code, "mirror loop: topic %s of cluster %s is itself mirrored from this cluster (%s); stop it there first",
+		topic, source, strings.Join(append([]string{source}, origins[:n+1]...), " from "))
+}
+
+// askBefore completes what a source has said about topics that shall start: those that
+// would be mirrored in a circle get an error, those that the source has mirrored from here
+// are marked as linked.
+func (c *Coordinator) askBefore(ctx context.Context, src Source, m Mirror, found map[string]SourceTopic) error {
+	lookups := map[ids.UUID][]int32{}
+	for n := range found {
+		if id, exists := c.img.Topic(n); exists {
+			for _, p := range c.img.TopicPartitions(id) {
+				lookups[id] = append(lookups[id], p.Partition)
+			}
+		}
+	}
+	a, err := c.askPeer(ctx, src, slices.Sorted(maps.Keys(found)), lookups)
+	if err != nil {
+		return refuse(codeOf(err), "mirror %s: %v; nothing was changed", m.Name, err)
+	}
+	for n, t := range found {
+		if loop := c.loop(a, m.SourceClusterID, n); loop != nil && t.Err == nil {
+			t.Err = loop
+		}
+		id, _ := c.img.Topic(n)
+		t.linked = len(a.links[id]) > 0
+		found[n] = t
+	}
+	return nil
+}
+
+// links are the answers of sources to the leaders that are about to seed a lineage. Nobody
+// waits for one: whoever follows a real leader does so for many partitions in turn.
+type links struct {
+	mu   sync.Mutex // guards the following
+	asks map[topicKey]*linkAsk
+	ctx  context.Context
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+type linkAsk struct {
+	since  int64 // of the topic's record: an answer is for one start
+	done   bool
+	at     time.Time
+	answer peerAnswer
+	err    error
+}
+
+func (l *links) close() {
+	l.mu.Lock()
+	if l.end == nil {
+		l.ctx, l.end = context.WithCancel(context.Background())
+	}
+	l.end()
+	l.mu.Unlock()
+	l.wg.Wait()
+}
+
+// get returns the answer to a question that f asks, or errAsking.
+func (l *links) get(key topicKey, since int64, f func(ctx context.Context) (peerAnswer, error)) (peerAnswer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.end == nil {
+		l.ctx, l.end = context.WithCancel(context.Background())
+		l.asks = map[topicKey]*linkAsk{}
+	}
+	a := l.asks[key]
+	if a != nil && a.since == since {
+		fresh := linkFresh
+		if a.err != nil {
+			fresh = linkRetry
+		}
+		switch {
+		case !a.done:
+			return peerAnswer{}, errAsking
+		case time.Since(a.at) < fresh:
+			return a.answer, a.err
+		}
+	}
+	if l.ctx.Err() != nil {
+		return peerAnswer{}, l.ctx.Err()
+	}
+	a = &linkAsk{since: since}
+	l.asks[key] = a
+	l.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(l.ctx, linkTimeout)
+		defer cancel()
+		answer, err := f(ctx)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		a.done, a.at, a.answer, a.err = true, time.Now(), answer, err
+	})
+	return peerAnswer{}, errAsking
+}
+
+// Link implements replica.State. Only a start asks: a mirror that runs has a lineage of its
+// own, and must be led on while its source is away.
+func (l Leaders) Link(ctx context.Context, mirror string, tp ids.TopicPartition) (lineage.Link, bool, error) {
+	t, m, ok := l.c.MirrorTopic(tp.TopicID)
+	if !ok || m.Name != mirror {
+		return lineage.Link{}, false, fmt.Errorf("mirror %s, partition %s: the topic is not in the mirror any more", mirror, tp)
+	}
+	s, _ := l.c.view.State(mirror, tp)
+	state := s.State
+	if state == Failed {
+		state = s.Previous
+	}
+	if state != Unknown && state != Stopped && state != LogTruncation {
+		return lineage.Link{}, false, nil
+	}
+	answer, err := l.c.links.get(topicKey{mirror, t.Name}, t.Since, func(ctx context.Context) (peerAnswer, error) {
+		src, _, err := l.c.source(m)
+		if err != nil {
+			return peerAnswer{}, err
+		}
+		defer src.Close()
+		var partitions []int32
+		for _, p := range l.c.img.TopicPartitions(tp.TopicID) {
+			partitions = append(partitions, p.Partition)
+		}
+		return l.c.askPeer(ctx, src, []string{t.Name}, map[ids.UUID][]int32{tp.TopicID: partitions})
+	})
+	if err != nil {
+		return lineage.Link{}, false, fmt.Errorf("mirror %s, topic %s: %w", mirror, t.Name, err)
+	}
+	if err := l.c.loop(answer, m.SourceClusterID, t.Name); err != nil {
+		// Both ends were started at the same time. Neither is led.
+		own := asError(err, kerr.InvalidRequest.Code)
+		if s.State != Failed || s.ErrorMessage != own.Message {
+			failed := PartitionState{State: Failed, StateEpoch: -1, ErrorMessage: own.Message}
+			if err := l.c.WriteState(ctx, mirror, tp, s.LeaderEpoch, failed); err != nil {
+				return lineage.Link{}, false, err
+			}
+		}
+		return lineage.Link{}, false, err
+	}
+	link, ok := answer.links[tp.TopicID][tp.Partition]
+	return link, ok, nil
+}
+
+// answerPeer answers what a cluster asks that is about to mirror from this one. It returns
+// an error when this sidecar cannot know yet.
+func (c *Coordinator) answerPeer(ctx context.Context, r *protocol.DescribeClusterMirrorsRequest, resp *protocol.DescribeClusterMirrorsResponse) error {
+	if r.ClusterID == nil {
+		return nil
+	}
+	select {
+	case <-c.store.Ready():
+	default:
+		return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors is being read")
+	}
+	// Whoever has just seen a stop at another sidecar must see it here.
+	var read errgroup.Group
+	read.SetLimit(topicsAtOnce)
+	for p := range c.store.Partitions() {
+		read.Go(func() error { return c.store.Barrier(ctx, p) })
+	}
+	if err := read.Wait(); err != nil {
+		return refuse(kerr.CoordinatorNotAvailable.Code, "the state of the mirrors: %v", err)
+	}
+	resp.Origins = c.originsOf(ctx, r.OriginTopics, r.OriginVisited)
+	return nil
+}
+
+// originsOf tells where topics of this cluster come from: what feeds them, what feeds
+// that, and so on. Each cluster asks its own source, by the mirror's own connection.
+func (c *Coordinator) originsOf(ctx context.Context, topics, visited []string) []protocol.TopicOrigin {
+	feeds := map[string][]string{} // topics by the mirror that feeds them
+	for _, n := range topics {
+		if t, ok := c.view.TopicByName(n); ok && !c.stopped(t) {
+			feeds[t.Mirror] = append(feeds[t.Mirror], n)
+		}
+	}
+	var mu sync.Mutex
+	var out []protocol.TopicOrigin
+	var ask errgroup.Group
+	ask.SetLimit(topicsAtOnce)
+	for name, fed := range feeds {
+		m, ok := c.view.Mirror(name)
+		if !ok {
+			continue
+		}
+		ask.Go(func() error {
+			further := c.originsAt(ctx, m, fed, visited)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, n := range fed {
+				o := protocol.NewTopicOrigin()
+				o.TopicName, o.ClusterIDs = n, append([]string{m.SourceClusterID}, further[n]...)
+				out = append(out, o)
+			}
+			return nil
+		})
+	}
+	_ = ask.Wait()
+	return out
+}
+
+// originsAt asks the source of a mirror; nothing is known of one that does not answer.
+func (c *Coordinator) originsAt(ctx context.Context, m Mirror, topics, visited []string) map[string][]string {
+	if slices.Contains(visited, m.SourceClusterID) || slices.Contains(visited, c.cfg.ClusterID) || len(visited) >= originHops {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, originTimeout)
+	defer cancel()
+	src, _, err := c.source(m)
+	if err != nil {
+		return nil
+	}
+	defer src.Close()
+	asker, ok := src.(mirrorAsker)
+	if !ok {
+		return nil
+	}
+	req := protocol.NewDescribeClusterMirrorsRequest()
+	req.MirrorNames, req.ClusterID = []string{}, &c.cfg.ClusterID
+	req.OriginTopics, req.OriginVisited = topics, append(slices.Clone(visited), c.cfg.ClusterID)
+	resp, err := asker.Mirrors(ctx, &req)
+	if err != nil {
+		if !errors.Is(err, errNoMirrors) {
+			c.log.Info("the source was asked where its topics come from", "mirror", m.Name, "err", err)
+		}
+		return nil
+	}
+	out := map[string][]string{}
+	for _, o := range resp.Origins {
+		out[o.TopicName] = o.ClusterIDs
+	}
+	return out
+}
+
+// linked tells whether a lineage is a link to fail back by: the mirror has stopped, or was
+// stopped and could not start again.
+func linked(s PartitionState, l lineage.Record) bool {
+	return l.LastMirrorOffset >= 0 && (s.State == Stopped || s.State == Failed && s.Detail == DetailConsentNeeded)
+}
