@@ -66,6 +66,8 @@ type Deps struct {
 	// Caller returns who sent the mirror request that is being handled. Without it
 	// nothing is authorized, which is for tests.
 	Caller func(ctx context.Context) (Caller, bool)
+	// Fences hold clients' writes back at this sidecar's listeners; nil where there are none.
+	Fences WriteFences
 }
 
 // Coordinator routes requests to the sidecar that coordinates their key, and answers

@@ -31,7 +31,7 @@ const (
 
 // Keys lists the APIs that Handle serves.
 func (c *Coordinator) Keys() []int16 {
-	return []int16{12794, 12795, 12796, 12798, 12799, 12800, 12801, 12802, 12803, 12804, 12806, 12850, 12852}
+	return []int16{12794, 12795, 12796, 12798, 12799, 12800, 12801, 12802, 12803, 12804, 12806, 12850, 12851, 12852}
 }
 
 // Handle serves one request: version 0 bodies in, the answer's body out. An error means
@@ -50,13 +50,10 @@ func (c *Coordinator) Handle(ctx context.Context, key, version int16, clientID s
 	}
 	ctx, cancel := context.WithTimeout(ctx, handleTimeout)
 	defer cancel()
-	return c.answer(ctx, clientID, req).AppendTo(nil), nil
+	return c.admit(ctx, clientID, req).AppendTo(nil), nil
 }
 
 func (c *Coordinator) answer(ctx context.Context, clientID string, req kmsg.Request) kmsg.Response {
-	if err := c.authorize(ctx, req); err != nil {
-		return failed(req, err)
-	}
 	fromPeer := strings.HasPrefix(clientID, peerClientID)
 	switch r := req.(type) {
 	case *protocol.ListClusterMirrorsRequest:
@@ -70,6 +67,8 @@ func (c *Coordinator) answer(ctx context.Context, clientID string, req kmsg.Requ
 	case *protocol.UncordonVirtualBrokerRequest:
 		d := min(time.Duration(r.LeaseMs)*time.Millisecond, maxLease)
 		return failed(req, c.grant(ctx, clientID, d))
+	case *protocol.FenceTopicWritesRequest:
+		return c.fenceAnswer(ctx, fromPeer, r)
 	case *protocol.CreateClusterMirrorRequest:
 		// The state topic comes with the first mirror, but not with one that is refused.
 		if !fromPeer && c.store.Partitions() == 0 {
@@ -224,8 +223,6 @@ func failed(req kmsg.Request, err error) kmsg.Response {
 		r.ErrorCode, r.ErrorMessage = code, message
 	case *protocol.RecoverMirrorTopicsResponse:
 		r.ErrorCode, r.ErrorMessage = code, message
-	case *protocol.ExplainClusterMirrorResponse:
-		r.ErrorCode, r.ErrorMessage = code, message
 	case *protocol.ListClusterMirrorsResponse:
 		r.ErrorCode, r.ErrorMessage = code, message
 	case *protocol.DescribeClusterMirrorsResponse:
@@ -236,6 +233,10 @@ func failed(req kmsg.Request, err error) kmsg.Response {
 		r.ErrorCode, r.ErrorMessage = code, message
 	case *protocol.UncordonVirtualBrokerResponse:
 		r.ErrorCode, r.ErrorMessage = code, message
+	case *protocol.FenceTopicWritesResponse:
+		r.ErrorCode, r.ErrorMessage = code, message
+	case *protocol.ExplainClusterMirrorResponse:
+		r.ErrorCode, r.ErrorMessage = code, message
 	}
 	return resp
 }
@@ -245,24 +246,10 @@ func topicsAnswer(req kmsg.Request, results []TopicResult, err error) kmsg.Respo
 	resp := failed(req, err)
 	topics := make([]protocol.TopicResult, 0, len(results))
 	for _, t := range results {
-		r := protocol.NewTopicResult()
-		r.Name = t.Name
-		if t.Err != nil {
-			r.ErrorCode, r.ErrorMessage = t.Err.Code, &t.Err.Message
-		}
-		topics = append(topics, r)
+		topics = append(topics, wireResult(t))
 	}
-	switch r := resp.(type) {
-	case *protocol.StartMirrorTopicsResponse:
-		r.Topics = topics
-	case *protocol.StopMirrorTopicsResponse:
-		r.Topics = topics
-	case *protocol.PauseMirrorTopicsResponse:
-		r.Topics = topics
-	case *protocol.ResumeMirrorTopicsResponse:
-		r.Topics = topics
-	case *protocol.RecoverMirrorTopicsResponse:
-		r.Topics = topics
+	if into := topicResults(resp); into != nil {
+		*into = topics
 	}
 	return resp
 }

@@ -47,6 +47,8 @@ type conn struct {
 	// clientID is the client id of the last request read whole. The reader sets it; a
 	// conversation reads it while the reader waits.
 	clientID *string
+	// stateRights belongs to the reader; a conversation sets it while the reader waits.
+	stateRights stateRights
 	// out belongs to the writer.
 	out       *upstreamReader
 	authority authority
@@ -480,6 +482,9 @@ func (c *conn) deliverLocal(ex *exchange) error {
 	}
 	if ex.hangUp != nil {
 		return ex.hangUp
+	}
+	if ex.answer == nil {
+		return nil // a question of consult's
 	}
 	frame, err := ex.answer(c.ctx)
 	if err != nil {

@@ -182,6 +182,35 @@ type Caller interface {
 	Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
 }
 
+// consult holds a conversation with the broker before it is decided what becomes of a
+// request. It is for handlers, which the reader runs: it returns when the earlier answers
+// are delivered and fn has ended. An error ends the connection.
+func (c *conn) consult(r *request, fn func(ctx context.Context, who Caller) error) error {
+	ex := relayed(r.header)
+	var failed error
+	ex.converse = func(ctx context.Context, up *conversation) error {
+		if failed = c.authenticate(ctx, up); failed != nil {
+			return failed
+		}
+		who := &caller{up: up}
+		if r.clientID != nil {
+			who.clientID = *r.clientID
+		}
+		defer who.end()
+		failed = fn(ctx, who)
+		return failed
+	}
+	if err := c.enqueue(&ex); err != nil {
+		return err
+	}
+	select {
+	case <-ex.released:
+		return failed
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+}
+
 type callerKey struct{}
 
 // CallerOf returns the caller of the request that is being handled. It may be used

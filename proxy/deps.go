@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -65,10 +66,10 @@ type MirrorHandler interface {
 	Handle(ctx context.Context, key, version int16, clientID string, body []byte) (response []byte, err error)
 }
 
-// MirrorCoordinators finds the sidecar that coordinates a mirror, for FindCoordinator
-// with key type 3.
+// MirrorCoordinators finds the broker beside the sidecar that coordinates a mirror, for
+// FindCoordinator with key type 3. An error carries the code of the answer.
 type MirrorCoordinators interface {
-	Coordinator(mirror string) (node int32, host string, port int32, ok bool)
+	FindCoordinator(key string) (home int32, err error)
 }
 
 // Brokers sends requests to a broker under the sidecar's own identity. It is used only
@@ -97,9 +98,12 @@ type Deps struct {
 	Replica      Replica
 	Mirror       MirrorHandler
 	Coordinators MirrorCoordinators
-	Brokers      Brokers
-	Metrics      Metrics
-	Log          *slog.Logger
+	Configs      MirrorConfigs
+	// Fences are shared by all proxies of a process; nil: there are none.
+	Fences  *Fences
+	Brokers Brokers
+	Metrics Metrics
+	Log     *slog.Logger
 }
 
 func (d *Deps) defaults(cfg Config) error {
@@ -116,6 +120,9 @@ func (d *Deps) defaults(cfg Config) error {
 	}
 	if d.Lineage == nil {
 		d.Lineage = noLineage{}
+	}
+	if d.Fences == nil {
+		d.Fences = NewFences(time.Now)
 	}
 	if d.Metrics == nil {
 		d.Metrics = noMetrics{}
@@ -152,6 +159,9 @@ func (p *Proxy) caughtUp() bool {
 func (p *Proxy) readRules() readonly.Rules {
 	r := p.rules
 	r.Pending = !p.caughtUp()
+	if !p.deps.Fences.none() {
+		r.Fenced = p.deps.Fences.Left
+	}
 	return r
 }
 

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -18,15 +19,46 @@ const (
 	fetchLeaders int16 = 12
 )
 
+// maxFetchBytes is what a broker takes for versions without the field.
+const maxFetchBytes = 1<<31 - 1
+
 // lightFetch streams a Fetch request at a client listener. Its response is looked at
 // for leaders on its way.
-func (c *conn) lightFetch(h header, _ int) (exchange, bool, error) {
+func (c *conn) lightFetch(h header, size int) (exchange, bool, error) {
 	if h.version < followersAnswer && !c.p.deps.Leaders.none() {
 		return exchange{}, false, nil
+	}
+	if ok, err := c.lightRead(size, h.version >= 13); err != nil || !ok {
+		return exchange{}, false, err
 	}
 	ex := relayed(h)
 	c.inspectFetch(&ex)
 	return ex, true, nil
+}
+
+// fetch decides about a Fetch request at a client listener that cannot be streamed.
+func (c *conn) fetch(r *request) (exchange, error) {
+	if c.p.mayNameState(r.body, r.version >= 13) {
+		req, err := decode(r, kmsg.NewPtrFetchRequest())
+		if err != nil {
+			return exchange{}, err
+		}
+		denied, err := c.deniedState(r, slices.ContainsFunc(req.Topics, func(t kmsg.FetchRequestTopic) bool {
+			return c.p.isStateFetch(&t, r.version)
+		}))
+		if err != nil {
+			return exchange{}, err
+		}
+		if denied {
+			return c.fetchWithoutState(r, req)
+		}
+	}
+	if r.version < followersAnswer && !c.p.deps.Leaders.none() {
+		return c.raiseFetch(r)
+	}
+	ex := r.forward()
+	c.inspectFetch(&ex)
+	return ex, nil
 }
 
 func (c *conn) inspectFetch(ex *exchange) {
@@ -50,7 +82,7 @@ func (c *conn) raiseFetch(r *request) (exchange, error) {
 		return r.forward(), nil
 	}
 	if r.version < 3 {
-		req.MaxBytes = 1<<31 - 1 // what a broker takes for versions without the field
+		req.MaxBytes = maxFetchBytes
 	}
 	if r.version < 7 {
 		req.SessionID, req.SessionEpoch = 0, -1

@@ -1,9 +1,15 @@
 package proxy
 
 import (
-	"strconv"
+	"context"
+	"fmt"
+	"net"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/rights"
 )
 
 // mirrorCoordinator is KIP-1279's key type of FindCoordinator.
@@ -21,74 +27,72 @@ func (c *conn) findCoordinator(r *request) (exchange, error) {
 		ex.transform = c.p.rewriter(r.key, r.version)
 		return ex, nil
 	}
-	resp := kmsg.NewPtrFindCoordinatorResponse()
-	find := func(mirror string) (int16, int32, string, int32) {
-		node, host, port, ok := c.p.deps.Coordinators.Coordinator(mirror)
-		if !ok {
-			return errCoordinatorNotAvailable, -1, "", -1
+	ex := relayed(r.header)
+	var resp *kmsg.FindCoordinatorResponse
+	ex.converse = func(ctx context.Context, up *conversation) error {
+		// One question for both: what the caller may do, and where it finds the brokers.
+		ask := kmsg.NewPtrDescribeClusterRequest()
+		ask.IncludeClusterAuthorizedOperations = true
+		got, err := up.request(ctx, ask)
+		if err != nil {
+			return err
 		}
-		return errNone, node, host, port
+		resp = c.p.mirrorCoordinators(req, got.(*kmsg.DescribeClusterResponse))
+		return nil
 	}
-	if r.version < 4 {
-		resp.ErrorCode, resp.NodeID, resp.Host, resp.Port = find(req.CoordinatorKey)
+	ex.answer = func(context.Context) (net.Buffers, error) {
+		return responseFrame(resp, r.header)
 	}
-	for _, key := range req.CoordinatorKeys {
+	return ex, nil
+}
+
+// mirrorCoordinators answers for the coordinators of mirrors: the brokers beside the sidecars
+// that do the coordinating.
+func (p *Proxy) mirrorCoordinators(req *kmsg.FindCoordinatorRequest, cluster *kmsg.DescribeClusterResponse) *kmsg.FindCoordinatorResponse {
+	resp := kmsg.NewPtrFindCoordinatorResponse()
+	resp.Version = req.Version
+	keys := req.CoordinatorKeys
+	if req.Version < 4 {
+		keys = []string{req.CoordinatorKey}
+	}
+	for _, key := range keys {
 		co := kmsg.NewFindCoordinatorResponseCoordinator()
-		co.Key = key
-		co.ErrorCode, co.NodeID, co.Host, co.Port = find(key)
+		co.Key, co.NodeID, co.Host, co.Port = key, -1, "", -1
+		if err := p.mirrorCoordinatorOf(key, cluster, &co); err != nil {
+			co.ErrorCode, co.ErrorMessage = protocol.CodeOf(err)
+		}
+		if req.Version < 4 {
+			resp.ErrorCode, resp.ErrorMessage = co.ErrorCode, co.ErrorMessage
+			resp.NodeID, resp.Host, resp.Port = co.NodeID, co.Host, co.Port
+			break
+		}
 		resp.Coordinators = append(resp.Coordinators, co)
 	}
-	return c.local(r.header, resp), nil
+	return resp
+}
+
+func (p *Proxy) mirrorCoordinatorOf(key string, cluster *kmsg.DescribeClusterResponse, co *kmsg.FindCoordinatorResponseCoordinator) error {
+	if cluster.ErrorCode != errNone {
+		return fmt.Errorf("ask the home broker for the cluster's brokers: %w", kerr.ErrorForCode(cluster.ErrorCode))
+	}
+	if !rights.Set(cluster.ClusterAuthorizedOperations).Has(rights.Describe) {
+		return protocol.Errorf(protocol.ClusterMirrorAuthorizationFailed, "FindCoordinator of a mirror: the caller lacks %s on the cluster", rights.Describe)
+	}
+	home, err := p.deps.Coordinators.FindCoordinator(key)
+	if err != nil {
+		return err
+	}
+	for _, b := range cluster.Brokers {
+		if b.NodeID == home {
+			co.NodeID, co.Host, co.Port = b.NodeID, b.Host, b.Port
+			p.address(b.NodeID, &co.Host, &co.Port)
+			return nil
+		}
+	}
+	return protocol.Errorf(errCoordinatorNotAvailable, "mirror %q is coordinated beside broker %d, which is not alive", key, home)
 }
 
 // describeLogDirs answers for the virtual broker, which has no log.
 func (c *conn) describeLogDirs(r *request) (exchange, error) {
 	return c.local(r.header, kmsg.NewPtrDescribeLogDirsResponse()), nil
-}
-
-// describeConfigs answers for the virtual broker's own id, which has no configs of its
-// own; the rest of a request is the home broker's.
-func (c *conn) describeConfigs(r *request) (exchange, error) {
-	req, err := decode(r, kmsg.NewPtrDescribeConfigsRequest())
-	if err != nil {
-		return exchange{}, err
-	}
-	own := strconv.Itoa(int(c.p.cfg.IDs.Of(c.p.cfg.Home)))
-	isOwn := func(res *kmsg.DescribeConfigsRequestResource) bool {
-		broker := res.ResourceType == kmsg.ConfigResourceTypeBroker || res.ResourceType == kmsg.ConfigResourceTypeBrokerLogger
-		return broker && res.ResourceName == own
-	}
-	rest := *req
-	rest.Resources = nil
-	for i := range req.Resources {
-		if !isOwn(&req.Resources[i]) {
-			rest.Resources = append(rest.Resources, req.Resources[i])
-		}
-	}
-	if len(rest.Resources) == len(req.Resources) {
-		return r.forward(), nil
-	}
-	merge := func(resp kmsg.Response) kmsg.Response {
-		out := kmsg.NewPtrDescribeConfigsResponse()
-		var answered []kmsg.DescribeConfigsResponseResource
-		if got, ok := resp.(*kmsg.DescribeConfigsResponse); ok {
-			*out = *got
-			answered = got.Resources
-		}
-		out.Version = r.version
-		out.Resources = nil
-		for i := range req.Resources {
-			if isOwn(&req.Resources[i]) {
-				o := kmsg.NewDescribeConfigsResponseResource()
-				o.ResourceType, o.ResourceName = req.Resources[i].ResourceType, own
-				out.Resources = append(out.Resources, o)
-			}
-		}
-		out.Resources = append(out.Resources, answered...)
-		return out
-	}
-	if len(rest.Resources) == 0 {
-		return c.split(r, nil, nil, merge), nil
-	}
-	return c.split(r, nil, &rest, merge), nil
 }

@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
 // apiBroker answers ApiVersions with ranges beyond what the proxy knows, and hangs up
@@ -200,33 +203,106 @@ func TestUnauthenticatedCallersGetNothing(t *testing.T) {
 	}
 }
 
+// fakeCoordinators knows mirrors whose names begin with known, beside broker 2, and with lost,
+// beside a broker that is not there.
 type fakeCoordinators struct{}
 
-func (fakeCoordinators) Coordinator(mirror string) (int32, string, int32, bool) {
-	return 2, "p2", 9002, strings.HasPrefix(mirror, "known")
+func (fakeCoordinators) FindCoordinator(key string) (int32, error) {
+	switch {
+	case strings.HasPrefix(key, "known"):
+		return 2, nil
+	case strings.HasPrefix(key, "lost"):
+		return 7, nil
+	}
+	return -1, protocol.Errorf(protocol.UnknownClusterMirror, "there is no mirror %q", key)
+}
+
+// clusterBroker answers DescribeCluster with brokers 1 and 2 and the given operations.
+func clusterBroker(t *testing.T, ops int32) *fakeBroker {
+	return startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+		resp := req.ResponseKind()
+		switch r := resp.(type) {
+		case *kmsg.DescribeClusterResponse:
+			r.ClusterAuthorizedOperations = ops
+			for _, id := range []int32{1, 2, 10001} {
+				r.Brokers = append(r.Brokers, kmsg.DescribeClusterResponseBroker{NodeID: id, Host: "broker", Port: id})
+			}
+		case *kmsg.FindCoordinatorResponse:
+			r.NodeID = 1
+			r.Coordinators = []kmsg.FindCoordinatorResponseCoordinator{{NodeID: 1}}
+		}
+		return resp
+	}))
 }
 
 func TestFindMirrorCoordinator(t *testing.T) {
-	b := brokerForWrites(t)
-	s := setup{}
-	s.deps.Coordinators = fakeCoordinators{}
-	_, addr := s.start(t, b)
-	c := dial(t, addr)
-	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.Version, req.CoordinatorType, req.CoordinatorKeys = 4, 3, []string{"known", "other"}
-	got := c.ask(req).(*kmsg.FindCoordinatorResponse).Coordinators
-	if len(got) != 2 || got[0].NodeID != 2 || got[0].Port != 9002 || got[1].ErrorCode != errCoordinatorNotAvailable {
-		t.Errorf("%+v", got)
+	const describe = 1 << 8
+	for name, tc := range map[string]struct {
+		hosts map[int32]HostPort
+		ops   int32
+		want  map[string]string // by key: node, address and error
+	}{
+		"advertised": {nil, describe, map[string]string{
+			"known": "2 broker:2 0", "known:AAAAAAAAAAAAAAAAAAAAAQ:3": "2 broker:2 0", "other": "-1 :-1 12837", "lost": "-1 :-1 15",
+		}},
+		"mapped":      {map[int32]HostPort{2: {"p2", 9002}}, describe, map[string]string{"known": "2 p2:9002 0"}},
+		"not allowed": {nil, 1 << 3, map[string]string{"known": "-1 :-1 12844", "other": "-1 :-1 12844"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := clusterBroker(t, tc.ops)
+			s := setup{}
+			s.cfg.Hosts = tc.hosts
+			s.deps.Coordinators = fakeCoordinators{}
+			_, addr := s.start(t, b)
+			c := dial(t, addr)
+			for version := int16(1); version <= 6; version++ {
+				req := kmsg.NewPtrFindCoordinatorRequest()
+				req.Version, req.CoordinatorType = version, 3
+				for key := range tc.want {
+					req.CoordinatorKeys = append(req.CoordinatorKeys, key)
+				}
+				got := map[string]string{}
+				if version >= 4 {
+					for i, co := range c.ask(req).(*kmsg.FindCoordinatorResponse).Coordinators {
+						if co.Key != req.CoordinatorKeys[i] || (co.ErrorMessage == nil) != (co.ErrorCode == 0) {
+							t.Errorf("v%d: %+v", version, co)
+						}
+						got[co.Key] = fmt.Sprintf("%d %s:%d %d", co.NodeID, co.Host, co.Port, co.ErrorCode)
+					}
+				} else {
+					for key := range tc.want {
+						req.CoordinatorKey = key
+						co := c.ask(req).(*kmsg.FindCoordinatorResponse)
+						got[key] = fmt.Sprintf("%d %s:%d %d", co.NodeID, co.Host, co.Port, co.ErrorCode)
+					}
+				}
+				if !maps.Equal(got, tc.want) {
+					t.Errorf("v%d: got %v, want %v", version, got, tc.want)
+				}
+			}
+			for _, r := range b.requests() {
+				if r.key == int16(kmsg.FindCoordinator) {
+					t.Error("forwarded")
+				}
+			}
+		})
 	}
-	req.Version, req.CoordinatorKey = 3, "known"
-	if got := c.ask(req).(*kmsg.FindCoordinatorResponse); got.NodeID != 2 || got.Host != "p2" {
-		t.Errorf("%+v", got)
-	}
-	for _, r := range b.requests() {
-		if r.key == int16(kmsg.FindCoordinator) {
-			t.Error("forwarded")
+	t.Run("other key types", func(t *testing.T) {
+		b := clusterBroker(t, 0)
+		s := setup{}
+		s.deps.Coordinators = fakeCoordinators{}
+		_, addr := s.start(t, b)
+		c := dial(t, addr)
+		for version := int16(0); version <= 6; version++ {
+			for kind := range int8(3) {
+				req := kmsg.NewPtrFindCoordinatorRequest()
+				req.Version, req.CoordinatorType, req.CoordinatorKeys = version, kind, []string{"known"}
+				if got := c.ask(req).(*kmsg.FindCoordinatorResponse); version < 4 && got.NodeID != 1 || version >= 4 && got.Coordinators[0].NodeID != 1 {
+					t.Errorf("v%d, type %d: %+v", version, kind, got)
+				}
+			}
 		}
-	}
+	})
 }
 
 func TestVirtualBrokerDescribesItself(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -53,19 +54,52 @@ func (c *conn) listOffsets(r *request) (exchange, error) {
 			})
 		return ex, nil
 	}
+	denied, err := c.deniedState(r, slices.ContainsFunc(req.Topics, func(t kmsg.ListOffsetsRequestTopic) bool { return t.Topic == stateTopic }))
+	if err != nil {
+		return exchange{}, err
+	}
+	forward := r.forward()
+	if denied {
+		forward.transform = func(body []byte) (kmsg.Response, error) {
+			resp, err := decodeResponse(r.key, r.version, body)
+			if err != nil {
+				return nil, err
+			}
+			denyOffsets(resp.(*kmsg.ListOffsetsResponse))
+			return resp, nil
+		}
+	}
 	if req.ReplicaID != consumerReplica || r.version < 1 {
-		return r.forward(), nil
+		return forward, nil
 	}
 	l := newOffsetLookup(c.p, req)
 	if len(l.mirror) == 0 {
-		return r.forward(), nil
+		return forward, nil
 	}
 	ex := relayed(r.header)
 	ex.converse = l.run
 	ex.answer = func(context.Context) (net.Buffers, error) {
-		return responseFrame(l.response(), r.header)
+		resp := l.response()
+		if denied {
+			denyOffsets(resp)
+		}
+		return responseFrame(resp, r.header)
 	}
 	return ex, nil
+}
+
+// denyOffsets takes the answers about the state topic back.
+func denyOffsets(resp *kmsg.ListOffsetsResponse) {
+	for i := range resp.Topics {
+		if resp.Topics[i].Topic != stateTopic {
+			continue
+		}
+		for j := range resp.Topics[i].Partitions {
+			p := kmsg.NewListOffsetsResponseTopicPartition()
+			p.Partition, p.ErrorCode, p.Timestamp, p.Offset = resp.Topics[i].Partitions[j].Partition, errTopicAuthorization, -1, -1
+			resp.Topics[i].Partitions[j] = p
+		}
+	}
 }
 
 func listOffsetsErrors(req *kmsg.ListOffsetsRequest, code int16) *kmsg.ListOffsetsResponse {
@@ -75,7 +109,7 @@ func listOffsetsErrors(req *kmsg.ListOffsetsRequest, code int16) *kmsg.ListOffse
 		rt.Topic = t.Topic
 		for _, p := range t.Partitions {
 			rp := kmsg.NewListOffsetsResponseTopicPartition()
-			rp.Partition, rp.ErrorCode = p.Partition, code
+			rp.Partition, rp.ErrorCode, rp.Timestamp, rp.Offset = p.Partition, code, -1, -1
 			rt.Partitions = append(rt.Partitions, rp)
 		}
 		resp.Topics = append(resp.Topics, rt)
@@ -402,6 +436,10 @@ func (c *conn) offsetForLeaderEpoch(r *request) (exchange, error) {
 			})
 		return ex, nil
 	}
+	denied, err := c.deniedState(r, slices.ContainsFunc(req.Topics, func(t kmsg.OffsetForLeaderEpochRequestTopic) bool { return t.Topic == stateTopic }))
+	if err != nil {
+		return exchange{}, err
+	}
 	asked := make(map[topicPartition]int32)
 	for _, t := range req.Topics {
 		for _, p := range t.Partitions {
@@ -411,13 +449,17 @@ func (c *conn) offsetForLeaderEpoch(r *request) (exchange, error) {
 		}
 	}
 	ex := r.forward()
-	if len(asked) > 0 {
+	if len(asked) > 0 || denied {
 		ex.transform = func(body []byte) (kmsg.Response, error) {
 			resp, err := decodeResponse(r.key, r.version, body)
 			if err != nil {
 				return nil, err
 			}
-			c.p.answerEpochs(asked, resp.(*kmsg.OffsetForLeaderEpochResponse))
+			epochs := resp.(*kmsg.OffsetForLeaderEpochResponse)
+			c.p.answerEpochs(asked, epochs)
+			if denied {
+				denyEpochs(epochs)
+			}
 			return resp, nil
 		}
 	}
@@ -443,6 +485,19 @@ func (p *Proxy) answerEpochs(asked map[topicPartition]int32, resp *kmsg.OffsetFo
 				continue // asked again; "unknown" would make the consumer reset
 			}
 			a.ErrorCode, a.LeaderEpoch, a.EndOffset = errNone, found, end
+		}
+	}
+}
+
+// denyEpochs takes the answers about the state topic back.
+func denyEpochs(resp *kmsg.OffsetForLeaderEpochResponse) {
+	for i := range resp.Topics {
+		if resp.Topics[i].Topic != stateTopic {
+			continue
+		}
+		for j := range resp.Topics[i].Partitions {
+			a := &resp.Topics[i].Partitions[j]
+			a.ErrorCode, a.LeaderEpoch, a.EndOffset = errTopicAuthorization, -1, -1
 		}
 	}
 }

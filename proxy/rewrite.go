@@ -94,6 +94,9 @@ func rewriteMetadata(p *Proxy, resp kmsg.Response) bool {
 	changed = p.controller(&m.ControllerID) || changed
 	for i := range m.Topics {
 		t := &m.Topics[i]
+		if t.Topic != nil {
+			changed = markInternal(*t.Topic, &t.IsInternal) || changed
+		}
 		for j := range t.Partitions {
 			part := &t.Partitions[j]
 			if p.cfg.IDs.Is(part.Leader) {
@@ -108,6 +111,16 @@ func rewriteMetadata(p *Proxy, resp kmsg.Response) bool {
 		}
 	}
 	return changed
+}
+
+// markInternal makes the state topic internal, as the KIP's is: consumers that subscribe to
+// a pattern do not take it for their business, and tools leave it out.
+func markInternal(topic string, internal *bool) bool {
+	if topic != stateTopic || *internal {
+		return false
+	}
+	*internal = true
+	return true
 }
 
 // shownOrNone returns the leader to show and the partition's error.
@@ -141,6 +154,9 @@ func rewriteDescribeTopicPartitions(p *Proxy, resp kmsg.Response) bool {
 	changed := false
 	for i := range d.Topics {
 		t := &d.Topics[i]
+		if t.Topic != nil {
+			changed = markInternal(*t.Topic, &t.IsInternal) || changed
+		}
 		for j := range t.Partitions {
 			part := &t.Partitions[j]
 			if p.cfg.IDs.Is(part.LeaderID) {

@@ -55,7 +55,7 @@ func table() []row {
 		// What tells clients of brokers and leaders.
 		{
 			key: int16(kmsg.Metadata), max: 13, at: atClient, rewrite: rewriteMetadata,
-			why: "virtual brokers are hidden, mirror partitions are led by a real in-sync replica",
+			why: "virtual brokers are hidden, mirror partitions are led by a real in-sync replica, the state topic is internal",
 		},
 		{
 			key: int16(kmsg.DescribeCluster), max: 2, at: atClient, rewrite: rewriteDescribeCluster,
@@ -70,8 +70,8 @@ func table() []row {
 			why: "coordinators have addresses; key type 3 asks for a mirror's coordinator",
 		},
 		{
-			key: int16(kmsg.ShareFetch), max: 2, at: atClient, rewrite: rewriteShareFetch,
-			why: "answers name leaders and their addresses",
+			key: int16(kmsg.ShareFetch), max: 2, at: atBoth, light: (*conn).lightShareFetch, handle: (*conn).shareFetch, rewrite: rewriteShareFetch,
+			why: "answers name leaders and their addresses; the state topic is not for everybody",
 		},
 		{
 			key: int16(kmsg.ShareAcknowledge), max: 2, at: atClient, rewrite: rewriteShareAcknowledge,
@@ -80,8 +80,8 @@ func table() []row {
 
 		// Reading a mirror partition.
 		{
-			key: int16(kmsg.Fetch), max: 18, at: atClient, light: (*conn).lightFetch, handle: (*conn).raiseFetch, rewrite: rewriteFetch,
-			why: "answers name leaders and their addresses; below version 11 a follower, which is what clients are sent to, does not answer consumers",
+			key: int16(kmsg.Fetch), max: 18, at: atClient, light: (*conn).lightFetch, handle: (*conn).fetch, rewrite: rewriteFetch,
+			why: "answers name leaders and their addresses; below version 11 a follower, which is what clients are sent to, does not answer consumers; the state topic is not for everybody",
 		},
 		{
 			key: int16(kmsg.Fetch), max: 18, at: atVirtual, handle: (*conn).virtualFetch,
@@ -89,11 +89,11 @@ func table() []row {
 		},
 		{
 			key: int16(kmsg.ListOffsets), max: 11, at: atBoth, handle: (*conn).listOffsets,
-			why: "the real replica of a mirror partition follows, and its own end is not what consumers may see",
+			why: "the real replica of a mirror partition follows, and its own end is not what consumers may see; the state topic is not for everybody",
 		},
 		{
 			key: int16(kmsg.OffsetForLeaderEpoch), max: 4, at: atBoth, handle: (*conn).offsetForLeaderEpoch,
-			why: "only a leader answers it, and a mirror partition's is virtual",
+			why: "only a leader answers it, and a mirror partition's is virtual; the state topic is not for everybody",
 		},
 		{
 			key: int16(kmsg.WriteTxnMarkers), max: 2, at: atVirtual, handle: (*conn).writeTxnMarkers,
@@ -103,24 +103,32 @@ func table() []row {
 		// Changing a mirror topic: package readonly.
 		{
 			key: int16(kmsg.Produce), max: 13, at: atBoth, light: (*conn).lightProduce, handle: (*conn).produce, pooled: true, rewrite: rewriteProduce,
-			why: "mirror partitions are read only; with acks=0 there is no answer; answers name leaders and their addresses",
+			why: "mirror partitions are read only, fenced topics for a while; with acks=0 there is no answer; answers name leaders and their addresses",
 		},
-		{key: int16(kmsg.AddPartitionsToTxn), max: 5, at: atBoth, handle: (*conn).addPartitionsToTxn, why: "mirror partitions are read only"},
+		{key: int16(kmsg.AddPartitionsToTxn), max: 5, at: atBoth, handle: (*conn).addPartitionsToTxn, why: "mirror partitions are read only, fenced topics for a while"},
 		{key: int16(kmsg.DeleteRecords), max: 2, at: atBoth, handle: (*conn).deleteRecords, why: "mirror partitions are read only"},
 		{key: int16(kmsg.CreatePartitions), max: 3, at: atBoth, handle: (*conn).createPartitions, why: "a mirror topic grows with its source"},
 		{key: int16(kmsg.DeleteTopics), max: 6, at: atBoth, handle: (*conn).deleteTopics, why: "a mirror topic must be stopped first"},
-		{key: int16(kmsg.AlterConfigs), max: 2, at: atBoth, handle: (*conn).alterConfigs, why: "the configs of the write lock"},
-		{key: int16(kmsg.IncrementalAlterConfigs), max: 1, at: atBoth, handle: (*conn).incrementalAlterConfigs, why: "the configs of the write lock"},
+		{
+			key: int16(kmsg.AlterConfigs), max: 2, at: atBoth, handle: (*conn).alterConfigs,
+			why: "the configs of the write lock; what replaces a whole configuration is not for mirrors",
+		},
+		{
+			key: int16(kmsg.IncrementalAlterConfigs), max: 1, at: atBoth, handle: (*conn).incrementalAlterConfigs,
+			why: "resource type 64 is a mirror; the configs of the write lock; mirror.name is not set",
+		},
+
+		// Configs that are not Kafka's.
+		{
+			key: int16(kmsg.DescribeConfigs), max: 4, at: atBoth, handle: (*conn).describeConfigs,
+			why: "resource type 64 is a mirror; a mirror topic has mirror.name, and what the write lock hides; the home broker refuses to describe a virtual broker",
+		},
 		{key: int16(kmsg.AlterReplicaLogDirs), max: 2, at: atBoth, handle: (*conn).alterReplicaLogDirs, why: "replicas of a mirror partition do not move"},
 
 		// What relaying makes senseless: the home broker would answer for itself.
 		{
 			key: int16(kmsg.DescribeLogDirs), max: 5, at: atVirtual, handle: (*conn).describeLogDirs,
 			why: "a virtual broker has no log; the home broker's would be counted twice",
-		},
-		{
-			key: int16(kmsg.DescribeConfigs), max: 4, at: atVirtual, handle: (*conn).describeConfigs,
-			why: "the home broker refuses to describe another broker id",
 		},
 	}
 }

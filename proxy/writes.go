@@ -13,7 +13,7 @@ import (
 // lightProduce streams a Produce request if nothing can be read only: then its topics
 // need not be looked at, only its acks.
 func (c *conn) lightProduce(h header, size int) (exchange, bool, error) {
-	if _, ok := c.p.deps.View.Topic(stateTopic); ok || !c.p.deps.Leaders.none() || !c.p.caughtUp() {
+	if _, ok := c.p.deps.View.Topic(stateTopic); ok || !c.p.deps.Leaders.none() || !c.p.deps.Fences.none() || !c.p.caughtUp() {
 		return exchange{}, false, nil
 	}
 	head, err := c.peekAll(size)
@@ -252,19 +252,6 @@ func (c *conn) alterConfigs(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.AlterConfigs(req)
-	if s == nil {
-		return r.forward(), nil
-	}
-	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
-}
-
-func (c *conn) incrementalAlterConfigs(r *request) (exchange, error) {
-	req, err := decode(r, kmsg.NewPtrIncrementalAlterConfigsRequest())
-	if err != nil {
-		return exchange{}, err
-	}
-	rules := c.p.readRules()
-	s := rules.IncrementalAlterConfigs(req)
 	if s == nil {
 		return r.forward(), nil
 	}

@@ -1,0 +1,109 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// WriteFences hold back clients' writes to topics at the listeners of this sidecar.
+type WriteFences interface {
+	// Fence begins, prolongs or, with no lease, ends the fences of topics.
+	Fence(topics []string, lease time.Duration) error
+}
+
+const (
+	// maxFence is the longest lease: whoever wants more renews it, and while he lives
+	// only.
+	maxFence = 10 * time.Minute
+	// fenceTimeout bounds how long one other sidecar may take to put a fence up.
+	fenceTimeout = 5 * time.Second
+)
+
+// fenceAnswer puts a fence up here and at every other sidecar. It is not kept anywhere: who
+// needs it renews it, so that a sidecar which starts anew has it again, and when nobody
+// renews it, it ends by itself.
+func (c *Coordinator) fenceAnswer(ctx context.Context, fromPeer bool, r *protocol.FenceTopicWritesRequest) kmsg.Response {
+	lease := time.Duration(r.LeaseMs) * time.Millisecond
+	switch {
+	case c.deps.Fences == nil:
+		return failed(r, refuse(kerr.UnsupportedVersion.Code, "this sidecar has no listeners for clients"))
+	case lease < 0 || lease > maxFence:
+		return failed(r, refuse(kerr.InvalidRequest.Code, "a fence of %v: it may last from 0, which ends it, to %v; renew it to hold it longer", lease, maxFence))
+	case len(r.Topics) > maxTopicsPerRequest:
+		return failed(r, refuse(kerr.InvalidRequest.Code, "%d topics in one request, at most %d", len(r.Topics), maxTopicsPerRequest))
+	}
+	names := slices.Clone(r.Topics)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var results []TopicResult
+	var fence []string
+	for _, n := range names {
+		t := TopicResult{Name: n}
+		if _, ok := c.img.Topic(n); !ok && lease > 0 {
+			t.Err = refuse(kerr.UnknownTopicOrPartition.Code, "topic %s does not exist", n)
+		} else {
+			fence = append(fence, n)
+		}
+		results = append(results, t)
+	}
+	if len(fence) == 0 {
+		return topicsAnswer(r, results, nil)
+	}
+	if err := c.deps.Fences.Fence(fence, lease); err != nil {
+		return failed(r, err)
+	}
+	if !fromPeer {
+		if err := c.fencePeers(ctx, c.img.Brokers(), fence, r.LeaseMs); err != nil {
+			return topicsAnswer(r, results, err)
+		}
+	}
+	c.log.Info("writes fenced", "topics", fence, "lease", lease)
+	return topicsAnswer(r, results, nil)
+}
+
+// fencePeers puts a fence up at the other sidecars. One whose virtual broker is alive and
+// that does not answer lets writers through: that is an error.
+func (c *Coordinator) fencePeers(ctx context.Context, brokers []metadata.Broker, topics []string, leaseMs int32) error {
+	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
+	defer cancel()
+	var ask errgroup.Group
+	missing := make([]string, len(brokers))
+	for i, b := range brokers {
+		if !c.cfg.Virtual.Is(b.ID) || b.ID == c.cfg.Self {
+			continue
+		}
+		ask.Go(func() error {
+			req := protocol.NewFenceTopicWritesRequest()
+			req.Topics, req.LeaseMs = topics, leaseMs
+			resp, err := c.deps.Peers.Request(ctx, b.ID, &req)
+			if r, ok := resp.(*protocol.FenceTopicWritesResponse); ok && err == nil {
+				err = errorOf(r.ErrorCode, r.ErrorMessage)
+			}
+			switch {
+			case err == nil:
+			case b.Fenced || b.ShuttingDown:
+				// It is gone, and so are its clients; if only its virtual broker is, it was asked.
+				c.log.Warn("writes are not fenced at a sidecar that is not alive", "virtual_broker", b.ID, "err", err)
+			default:
+				missing[i] = fmt.Sprintf("%d (%v)", b.ID, err)
+			}
+			return nil
+		})
+	}
+	_ = ask.Wait()
+	missing = slices.DeleteFunc(missing, func(s string) bool { return s == "" })
+	if len(missing) == 0 {
+		return nil
+	}
+	return refuse(kerr.RequestTimedOut.Code, "writes are fenced here, but not at the sidecars with virtual brokers %s, which still let them through; the fences that are up end by themselves", strings.Join(missing, ", "))
+}

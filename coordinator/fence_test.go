@@ -1,0 +1,94 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+func TestFenceRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		req   protocol.FenceTopicWritesRequest
+		code  int16
+		topic int16 // of the one topic
+	}{
+		"ends":         {protocol.FenceTopicWritesRequest{Topics: []string{"t"}}, 0, 0},
+		"no such":      {protocol.FenceTopicWritesRequest{Topics: []string{"t"}, LeaseMs: 1000}, 0, kerr.UnknownTopicOrPartition.Code},
+		"negative":     {protocol.FenceTopicWritesRequest{Topics: []string{"t"}, LeaseMs: -1}, kerr.InvalidRequest.Code, 0},
+		"for too long": {protocol.FenceTopicWritesRequest{Topics: []string{"t"}, LeaseMs: int32(maxFence.Milliseconds()) + 1}, kerr.InvalidRequest.Code, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fences{}
+			co := barred(t, nil)
+			co.deps.Fences = f
+			resp := co.fenceAnswer(t.Context(), false, &c.req).(*protocol.FenceTopicWritesResponse)
+			if resp.ErrorCode != c.code {
+				t.Fatalf("%+v", resp)
+			}
+			if c.code == 0 && (len(resp.Topics) != 1 || resp.Topics[0].ErrorCode != c.topic) {
+				t.Errorf("%+v", resp.Topics)
+			}
+			if got := len(f) == 1; got != (c.code == 0 && c.topic == 0) {
+				t.Errorf("fenced: %v", f)
+			}
+		})
+	}
+	co := barred(t, nil)
+	co.deps.Fences = nil
+	if code := codeIn(co.fenceAnswer(t.Context(), false, &protocol.FenceTopicWritesRequest{})); code != kerr.UnsupportedVersion.Code {
+		t.Errorf("code %d without listeners", code)
+	}
+}
+
+// fencingPeers answer as their virtual broker's id says.
+type fencingPeers struct {
+	answers map[int32]error
+
+	mu    sync.Mutex
+	asked map[int32]time.Duration
+}
+
+func (p *fencingPeers) Request(_ context.Context, id int32, req kmsg.Request) (kmsg.Response, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked[id] = time.Duration(req.(*protocol.FenceTopicWritesRequest).LeaseMs) * time.Millisecond
+	if err := p.answers[id]; err != nil {
+		return nil, err
+	}
+	return req.ResponseKind(), nil
+}
+
+func TestFencePeers(t *testing.T) {
+	brokers := []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}, {ID: 10002}, {ID: 10003, Fenced: true}}
+	dead := errors.New("connection refused")
+	for name, c := range map[string]struct {
+		answers map[int32]error
+		missing string
+	}{
+		"all":               {nil, ""},
+		"a dead one":        {map[int32]error{10003: dead}, ""},
+		"one that is alive": {map[int32]error{10002: dead}, "10002"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &fencingPeers{answers: c.answers, asked: map[int32]time.Duration{}}
+			co := barred(t, nil)
+			co.deps.Peers = p
+			err := co.fencePeers(t.Context(), brokers, []string{"t"}, 2000)
+			if (err == nil) != (c.missing == "") || err != nil && !strings.Contains(err.Error(), c.missing) {
+				t.Errorf("got %v", err)
+			}
+			if len(p.asked) != 2 || p.asked[10002] != 2*time.Second || p.asked[10003] != 2*time.Second {
+				t.Errorf("asked %v", p.asked)
+			}
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package proxy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestFences(t *testing.T) {
+	now := time.Unix(1000, 0)
+	f := NewFences(func() time.Time { return now })
+	left := func(topic string) time.Duration {
+		d, ok := f.Left(topic)
+		if ok != (d > 0) {
+			t.Errorf("%s: %v left, fenced %t", topic, d, ok)
+		}
+		return max(d, 0)
+	}
+	if !f.none() || left("a") != 0 {
+		t.Error("fenced from the start")
+	}
+	if err := f.Fence([]string{"a", "b"}, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(4 * time.Second)
+	if f.none() || left("a") != 6*time.Second || left("c") != 0 {
+		t.Errorf("a has %v left", left("a"))
+	}
+	_ = f.Fence([]string{"a"}, 10*time.Second) // renewed
+	_ = f.Fence([]string{"b"}, 0)              // ended
+	if left("a") != 10*time.Second || left("b") != 0 {
+		t.Errorf("a has %v, b %v left", left("a"), left("b"))
+	}
+	now = now.Add(10 * time.Second)
+	if left("a") != 0 {
+		t.Errorf("the lease has run out, %v left", left("a"))
+	}
+	_ = f.Fence(nil, 0)
+	if !f.none() {
+		t.Error("what has run out is kept")
+	}
+	if err := f.Fence(make([]string, maxFences+1), time.Second); err == nil || !f.none() {
+		t.Errorf("too many: %v", err)
+	}
+}
+
+// A fence holds writers back whether anything is mirrored here or not, and lets them
+// go on when it ends.
+func TestFencedProduce(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for name, view := range map[string]*fakeView{
+		"no mirrors": newFakeView(ordinaryPart("o", topicID(2), 0), ordinaryPart("p", topicID(3), 0)),
+		"mirrors":    newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("o", topicID(2), 0), ordinaryPart("p", topicID(3), 0)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := brokerForWrites(t)
+			s := setup{view: view}
+			s.deps.Fences = NewFences(func() time.Time { return now })
+			_, addr := s.start(t, b)
+			c := dial(t, addr)
+			codes := func(version int16) (o, p int16) {
+				req := produceRequest(version, -1, "o", 0)
+				req.Topics = append(req.Topics, produceRequest(version, -1, "p", 0).Topics...)
+				for i := range req.Topics {
+					req.Topics[i].TopicID, _ = view.Topic(req.Topics[i].Topic)
+				}
+				resp := c.ask(req).(*kmsg.ProduceResponse)
+				return resp.Topics[0].Partitions[0].ErrorCode, resp.Topics[1].Partitions[0].ErrorCode
+			}
+			for _, version := range []int16{3, 9, 13} {
+				_ = s.deps.Fences.Fence([]string{"o"}, time.Minute)
+				if o, p := codes(version); o != 19 || p != 0 {
+					t.Errorf("v%d, fenced: codes %d and %d", version, o, p)
+				}
+				_ = s.deps.Fences.Fence([]string{"o"}, 0)
+				if o, p := codes(version); o != 0 || p != 0 {
+					t.Errorf("v%d, after the fence: codes %d and %d", version, o, p)
+				}
+			}
+			_ = s.deps.Fences.Fence([]string{"o"}, time.Minute)
+			c.send(produceRequest(9, 0, "o", 0), 1)
+			c.wantClosed()
+		})
+	}
+}
