@@ -30,6 +30,7 @@ const patience = 90 * time.Second
 // The states that tests wait for.
 const (
 	stateMirroring int8 = 2
+	statePaused    int8 = 4
 	stateStopped   int8 = 6
 	stateFailed    int8 = 7
 )
@@ -66,6 +67,12 @@ func destination(version string, brokers int) stack.Config {
 // start starts both clusters at once. What is shown when a test fails: the ends of all logs.
 func start(t *testing.T, dst stack.Config) *env {
 	t.Helper()
+	return startFrom(t, harness.Config{Brokers: 1}, dst)
+}
+
+// startFrom is start with a source of one's own.
+func startFrom(t *testing.T, src harness.Config, dst stack.Config) *env {
+	t.Helper()
 	harness.SkipShort(t)
 	if os.Getenv("MIRROR_E2E_LOG") != "" {
 		dst.Sidecar["log.level"] = "debug"
@@ -76,7 +83,8 @@ func start(t *testing.T, dst stack.Config) *env {
 	e := &env{}
 	var group errgroup.Group
 	group.Go(func() (err error) {
-		e.src, err = harness.Start(ctx, harness.Config{Name: "source", Brokers: 1, Log: log})
+		src.Name, src.Log = "source", log
+		e.src, err = harness.Start(ctx, src)
 		return err
 	})
 	group.Go(func() (err error) {
