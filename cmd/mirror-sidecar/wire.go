@@ -37,7 +37,7 @@ func wiring() fx.Option {
 	return fx.Options(
 		fx.Provide(
 			newMetrics, newHealth, newControllers, newCluster, newClients, newBroker, newStore,
-			newCoordinator, newSources, newManager, newProxies,
+			newFences, newCoordinator, newSources, newManager, newProxies,
 		),
 		fx.Invoke(func(*proxies, *coordinator.Reconciler, *replica.Manager) {}),
 	)
@@ -273,8 +273,11 @@ func (l *led) Status() []coordinator.PartitionStatus {
 	return l.sources.Status(l.manager.Status())
 }
 
+// newFences makes the fences that the coordinator puts up and the proxies keep to.
+func newFences() *proxy.Fences { return proxy.NewFences(time.Now) }
+
 func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, store *coordinator.Store,
-	b *replica.Broker, ctl *controller.Client, log *slog.Logger,
+	b *replica.Broker, fences *proxy.Fences, ctl *controller.Client, log *slog.Logger,
 ) (*coordinator.Coordinator, *coordinator.Reconciler, *led, error) {
 	dest, err := coordinator.NewDestination(c.home.ID, cfg.VirtualOffset, c.image, ctl, cl.seeds, log)
 	if err != nil {
@@ -286,7 +289,7 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 		StopReplicaWait: cfg.StopReplicaWait, RefreshInterval: cfg.RefreshInterval, ClusterID: c.id,
 	}, coordinator.Deps{
 		Image: c.image, Store: store, Destination: dest, Source: coordinator.KafkaSource(cfg.Providers, c.home.ID),
-		Peers: cl.peers, Broker: b, Partitions: l,
+		Peers: cl.peers, Broker: b, Partitions: l, Fences: fences,
 		Caller: func(ctx context.Context) (coordinator.Caller, bool) { return proxy.CallerOf(ctx) },
 	}, log)
 	if err != nil {
@@ -379,7 +382,7 @@ func (m mirrors) ReadOnly(tp ids.TopicPartition) bool {
 }
 
 func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *cluster, cl *clients, co *coordinator.Coordinator,
-	m *replica.Manager, b *replica.Broker, store *coordinator.Store, h *health.Server, log *slog.Logger,
+	m *replica.Manager, b *replica.Broker, store *coordinator.Store, fences *proxy.Fences, h *health.Server, log *slog.Logger,
 ) (*proxies, error) {
 	hosts := map[int32]proxy.HostPort{}
 	for id, addr := range cfg.NodeHostMapping {
@@ -400,7 +403,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 	leaders := proxy.NewLeaders(c.image, cfg.VirtualOffset)
 	deps := proxy.Deps{
 		View: c.image, Mirrors: mirrors{co}, Leaders: leaders, CaughtUp: c.observer.CaughtUp(), Lineage: m,
-		Replica: follower{m}, Mirror: co, Brokers: cl.calls, Log: log,
+		Replica: follower{m}, Mirror: co, Coordinators: co, Configs: configs{co}, Fences: fences, Brokers: cl.calls, Log: log,
 	}
 	add := func(pc proxy.Config, addr string) error {
 		p, err := proxy.New(pc, deps)
