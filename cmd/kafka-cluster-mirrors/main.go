@@ -22,10 +22,15 @@ var (
 	commit  = "unknown"
 )
 
-// Exit statuses: something asked for did not happen; the command line was not understood.
+const program = "kafka-cluster-mirrors"
+
+// Exit statuses, as --help lists them. Zero means that everything that was asked for happened.
 const (
-	exitFailed = 1
-	exitUsage  = 2
+	exitFailed      = 1   // refused, failed, or not equal
+	exitUsage       = 2   // the command line was not understood; nothing was asked
+	exitTimeout     = 3   // asked for, and not done within --timeout
+	exitUnreachable = 4   // no sidecar answers
+	exitInterrupted = 130 // as shells have it for a program ended by Ctrl-C
 )
 
 func main() {
@@ -40,29 +45,57 @@ type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// timeoutError is something that was not done in time.
+type timeoutError struct{ error }
+
+// unreachableError is a cluster that does not answer.
+type unreachableError struct{ error }
+
+func (e usageError) Unwrap() error       { return e.error }
+func (e timeoutError) Unwrap() error     { return e.error }
+func (e unreachableError) Unwrap() error { return e.error }
+
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := parse(args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return 0
-	}
+	o, err := parse(args)
 	if err == nil {
 		err = o.do(ctx, stdout, stderr)
 	}
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "kafka-cluster-mirrors: %v\n", err)
+	fmt.Fprintf(stderr, "%s: %v\n", program, err)
 	var usage usageError
 	if errors.As(err, &usage) {
-		fmt.Fprintln(stderr, "Try 'kafka-cluster-mirrors --help'.")
+		hint := "--help"
+		if o != nil && o.action != "" {
+			hint += " " + o.action
+		}
+		fmt.Fprintf(stderr, "Try '%s %s'.\n", program, hint)
+	}
+	return exitStatus(ctx, err)
+}
+
+func exitStatus(ctx context.Context, err error) int {
+	var usage usageError
+	var timeout timeoutError
+	var unreachable unreachableError
+	switch {
+	case errors.As(err, &usage):
 		return exitUsage
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.As(err, &timeout):
+		return exitTimeout
+	case errors.As(err, &unreachable):
+		return exitUnreachable
 	}
 	return exitFailed
 }
 
-// options are the flags.
+// options are what the command line says.
 type options struct {
 	action string
+	value  string // of the action's own flag
 
 	bootstrap     []string
 	commandConfig string
@@ -73,124 +106,155 @@ type options struct {
 	allowTruncate bool
 	dryRun        bool
 	json          bool
+	quiet         bool
 	failed        bool
 	wait          bool
 	timeout       time.Duration
 
+	addConfig     []string
+	addConfigFile string
+	deleteConfig  []string
+
+	topic, groupName, acl string
+
 	sourceBootstrap []string
 	sourceConfig    string
-	quiet           bool
+	skipGroups      bool
+	quietPeriod     time.Duration
+	lease           time.Duration
+	keepFence       time.Duration
 
 	files []string
 }
 
-// actions are the flags of which exactly one is given, and what each is for.
-func actions() [][2]string {
-	return [][2]string{
-		{"create", "create a mirror (--mirror, --mirror-config)"},
-		{"start", "mirror topics (--mirror, --topics)"},
-		{"stop", "end mirroring of topics and make them writable (--mirror, --topics)"},
-		{"recover", "try failed partitions again at once (--mirror, --topics)"},
-		{"delete", "delete a mirror whose topics are all stopped (--mirror)"},
-		{"list", "list mirrors"},
-		{"describe", "show partitions of one mirror, or of all"},
-		{"verify", "compare source and mirror batch by batch (--mirror)"},
-		{"decode-log", "print state records in log segment FILES, as kafka-dump-log does"},
-		{"decode-state", "print the records of the state topic, read straight from the brokers"},
-		{"version", "print the version"},
-	}
-}
+// actionHelp is what --help makes of a command line.
+const actionHelp = "help"
 
-func parse(args []string, stdout io.Writer) (*options, error) {
+// parse reads the command line. With an error the options may be there too, to say what for.
+func parse(args []string) (*options, error) {
 	o := &options{}
-	f := pflag.NewFlagSet("kafka-cluster-mirrors", pflag.ContinueOnError)
-	f.SortFlags = false
+	f := pflag.NewFlagSet(program, pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
+	help := f.BoolP("help", "h", false, "")
 	chosen := map[string]*bool{}
+	values := map[string]*string{}
 	for _, a := range actions() {
-		chosen[a[0]] = f.Bool(a[0], false, a[1])
-	}
-	f.StringSliceVar(&o.bootstrap, "bootstrap-server", nil, "`HOST:PORT` of any sidecar's client listener")
-	f.StringVar(&o.commandConfig, "command-config", "", "`FILE` with client properties (security)")
-	f.StringVar(&o.mirror, "mirror", "", "`NAME` of the mirror")
-	f.StringVar(&o.mirrorConfig, "mirror-config", "", "`FILE` with the mirror's properties: bootstrap.servers, …")
-	f.StringSliceVar(&o.topics, "topics", nil, "`TOPICS`: names or regular expressions, comma separated")
-	f.StringSliceVar(&o.exclude, "exclude", nil, "with --start: regular expressions of topics to leave out")
-	f.BoolVar(&o.allowTruncate, "allow-truncate", false, "give up records here that the source does not have")
-	f.BoolVar(&o.dryRun, "dry-run", false, "say what would happen, change nothing")
-	f.BoolVar(&o.wait, "wait", false, "with --start and --stop: show progress until done")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long --wait waits")
-	f.BoolVar(&o.failed, "failed", false, "with --describe: failed partitions only")
-	f.BoolVar(&o.json, "json", false, "answer in JSON")
-	f.StringSliceVar(&o.sourceBootstrap, "source-bootstrap-server", nil, "with --verify: the source, if not as the mirror says")
-	f.StringVar(&o.sourceConfig, "source-config", "", "with --verify: `FILE` with client properties for the source, since the mirror's secrets are not shown")
-	f.BoolVar(&o.quiet, "quiet", false, "no progress")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			fmt.Fprintf(stdout, "Manage cluster mirrors.\n\nUsage:\n  kafka-cluster-mirrors --bootstrap-server HOST:PORT ACTION [FLAGS]\n\nActions and flags:\n%s", f.FlagUsages())
-			return nil, err
+		if a.value != "" {
+			values[a.name] = f.String(a.name, "", a.short)
+		} else {
+			chosen[a.name] = f.Bool(a.name, false, a.short)
 		}
+	}
+	for _, d := range optionTable() {
+		d.bind(f, o, &d)
+	}
+	if err := f.Parse(args); err != nil {
 		return nil, usageError{err}
 	}
 	o.files = f.Args()
 	for _, a := range actions() {
-		if !*chosen[a[0]] {
+		given := a.value != "" && f.Changed(a.name) || a.value == "" && *chosen[a.name]
+		if !given {
 			continue
 		}
 		if o.action != "" {
-			return nil, usagef("--%s and --%s cannot be given together", o.action, a[0])
+			return o, usagef("--%s and --%s cannot be given together", o.action, a.name)
 		}
-		o.action = a[0]
+		o.action = a.name
+		if a.value != "" {
+			o.value = *values[a.name]
+		}
+	}
+	if *help {
+		return o, o.askHelp()
 	}
 	return o, o.check(f)
 }
 
+// askHelp turns the options into the question for help that they are.
+func (o *options) askHelp() error {
+	o.value, o.action = o.action, actionHelp
+	for _, name := range o.files {
+		if o.value = strings.TrimLeft(name, "-"); findAction(o.value) == nil {
+			return usagef("there is no action %q to explain", name)
+		}
+	}
+	return nil
+}
+
 // check refuses command lines that would do something else than they look like.
 func (o *options) check(f *pflag.FlagSet) error {
-	names := make([]string, 0, len(actions()))
-	for _, a := range actions() {
-		names = append(names, "--"+a[0])
-	}
-	if o.action == "" {
+	a := findAction(o.action)
+	if a == nil {
+		var names []string
+		for _, a := range actions() {
+			names = append(names, "--"+a.name)
+		}
 		return usagef("one of %s is needed", strings.Join(names, ", "))
 	}
-	local := o.action == "version" || o.action == "decode-log"
-	if !local && len(o.bootstrap) == 0 {
+	if !a.local && len(o.bootstrap) == 0 {
 		return usagef("--bootstrap-server is needed")
 	}
-	if o.action == "decode-log" {
-		if len(o.files) == 0 {
-			return usagef("--decode-log needs files")
-		}
-	} else if len(o.files) > 0 {
+	if a.files && len(o.files) == 0 {
+		return usagef("--%s needs files", a.name)
+	}
+	if !a.files && len(o.files) > 0 {
 		return usagef("unexpected argument %q", o.files[0])
 	}
-	need := map[string][]string{
-		"create": {"mirror", "mirror-config"}, "start": {"mirror", "topics"}, "stop": {"mirror", "topics"},
-		"recover": {"mirror", "topics"}, "delete": {"mirror"}, "verify": {"mirror"},
-	}
-	for _, n := range need[o.action] {
-		if !f.Changed(n) {
-			return usagef("--%s needs --%s", o.action, n)
+	for _, n := range a.needs {
+		if x := f.Lookup(n); !x.Changed || x.Value.String() == "" {
+			return usagef("--%s needs --%s", a.name, n)
 		}
-	}
-	only := map[string][]string{
-		"mirror-config": {"create"}, "topics": {"start", "stop", "recover", "verify", "describe"}, "exclude": {"start"},
-		"allow-truncate": {"start", "recover"}, "dry-run": {"create", "start", "stop", "recover", "delete"}, "wait": {"start", "stop"},
-		"failed": {"describe"}, "source-bootstrap-server": {"verify"}, "source-config": {"verify"},
 	}
 	var wrong error
 	f.Visit(func(x *pflag.Flag) {
-		allowed, limited := only[x.Name]
-		if wrong != nil || !limited {
-			return
+		if wrong == nil && x.Name != a.name && !a.accepts(x.Name) {
+			wrong = usagef("--%s has no meaning with --%s", x.Name, a.name)
 		}
-		for _, a := range allowed {
-			if a == o.action {
-				return
+	})
+	if wrong != nil {
+		return wrong
+	}
+	return o.checkValues(f)
+}
+
+func (o *options) checkValues(f *pflag.FlagSet) error {
+	switch o.action {
+	case "alter":
+		if len(o.addConfig) == 0 && o.addConfigFile == "" && len(o.deleteConfig) == 0 {
+			return usagef("--alter needs --add-config, --add-config-file or --delete-config")
+		}
+	case "explain":
+		given := 0
+		for _, v := range []string{o.topic, o.groupName, o.acl} {
+			if v != "" {
+				given++
 			}
 		}
-		wrong = usagef("--%s has no meaning with --%s", x.Name, o.action)
-	})
-	return wrong
+		if given != 1 {
+			return usagef("--explain needs one of --topic, --group and --acl")
+		}
+	case "completion":
+		if completionScript(o.value) == nil {
+			return usagef("there is no completion for %q; there is for bash, zsh and fish", o.value)
+		}
+	}
+	if f.Changed("timeout") && !o.wait && o.action != "switchover" {
+		return usagef("--timeout has no meaning without --wait")
+	}
+	for name, d := range map[string]time.Duration{"timeout": o.timeout, "lease": o.lease} {
+		if f.Changed(name) && d < time.Second {
+			return usagef("--%s %s is too short; a second is the least", name, d)
+		}
+	}
+	if o.quietPeriod < 0 || o.keepFence < 0 {
+		return usagef("--quiet-period and --keep-fence cannot be negative")
+	}
+	if o.lease > maxFence || o.keepFence > maxFence {
+		return usagef("--lease and --keep-fence cannot be above %s, the longest that a sidecar grants", maxFence)
+	}
+	if _, err := newSelector(append(append([]string{}, o.topics...), o.exclude...)); err != nil {
+		return usageError{err}
+	}
+	return nil
 }
