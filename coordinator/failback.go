@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
@@ -54,13 +55,12 @@ func (s *kafkaSource) Mirrors(ctx context.Context, req *protocol.DescribeCluster
 	var errs []error
 	without := 0
 	for _, b := range s.cl.SeedBrokers() {
-		versions, err := b.Request(ctx, kmsg.NewPtrApiVersionsRequest())
+		offered, err := offers(ctx, b, req.Key())
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		v, ok := versions.(*kmsg.ApiVersionsResponse)
-		if !ok || !slices.ContainsFunc(v.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool { return k.ApiKey == req.Key() }) {
+		if !offered {
 			without++
 			continue
 		}
@@ -79,6 +79,20 @@ func (s *kafkaSource) Mirrors(ctx context.Context, req *protocol.DescribeCluster
 		return nil, errNoMirrors
 	}
 	return nil, errors.Join(errs...)
+}
+
+// offers tells whether a broker, or the proxy in front of it, lists an API.
+func offers(ctx context.Context, b *kgo.Broker, key int16) (bool, error) {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "mirror-sidecar", "1" // not accepted without
+	resp, err := req.RequestWith(ctx, b)
+	if err != nil {
+		return false, err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return false, fmt.Errorf("ask for its API versions: %w", err)
+	}
+	return slices.ContainsFunc(resp.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool { return k.ApiKey == key }), nil
 }
 
 // peerAnswer is what the sidecars of a source say about some of its topics.
@@ -106,6 +120,7 @@ func (c *Coordinator) askPeer(ctx context.Context, src Source, origins []string,
 	}
 	resp, err := asker.Mirrors(ctx, &req)
 	if errors.Is(err, errNoMirrors) {
+		c.log.Debug("nothing is known of what the source has mirrored from here", "err", err)
 		return out, nil
 	}
 	if err != nil {
