@@ -26,7 +26,7 @@ SHORT_TIMEOUT ?= 3m
 REAL_TIMEOUT  ?= 20m
 FUZZ_TIME     ?= 20s
 # The packages whose real-broker tests are too long for every run; they have targets of their own.
-LONG_PACKAGES := /test/bench$$
+LONG_PACKAGES := /test/(bench|conformance)$$
 
 ##@ Everyday
 
@@ -68,6 +68,15 @@ test-race: ## The same with the race detector
 .PHONY: test-real
 test-real: build ## Every test, on real brokers (JDK and Maven)
 	$(GO) test -count=1 -p 1 -timeout $(REAL_TIMEOUT) $$($(GO) list ./... | grep -Ev '$(LONG_PACKAGES)')
+
+# The test binary is run by itself, so that the sum is the last line.
+CONFORMANCE_PAIRS ?= 4.4/4.4,4.4/3.9,4.3/4.4,4.3/3.9
+.PHONY: conformance
+conformance: ## Every promise of docs/contract.md on real brokers, 4.3 and 4.4 from 3.9 and 4.4
+	@mkdir -p $(BIN) $(BUILD)/reports
+	$(GO) test -c -o $(BIN)/conformance.test ./test/conformance
+	@cd test/conformance && MIRROR_CONFORMANCE_PAIRS=$(CONFORMANCE_PAIRS) MIRROR_CONFORMANCE_REPORT=$(abspath $(BUILD))/reports/conformance.json \
+	  $(abspath $(BIN))/conformance.test -test.timeout 90m
 
 .PHONY: mutants
 mutants: ## Remove each rule of leading in turn: a test must notice (minutes)

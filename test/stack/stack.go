@@ -183,6 +183,15 @@ func (e *CLIError) Error() string {
 
 func (e *CLIError) Unwrap() error { return e.Err }
 
+// ExitCode is the program's exit status, -1 if it did not end by itself.
+func (e *CLIError) ExitCode() int {
+	var exit *exec.ExitError
+	if errors.As(e.Err, &exit) {
+		return exit.ExitCode()
+	}
+	return -1
+}
+
 // Stop ends everything at once and removes what it wrote.
 func (s *Stack) Stop() error {
 	var errs []error
