@@ -59,7 +59,7 @@ func (m *Machine) Unbar(now time.Time) {
 // will be read, the logs of the ISR are equal and all of it is visible, so nothing is
 // truncated, served or made visible that was not before (R7).
 func (m *Machine) asItIs() bool {
-	return (m.paused || m.barred) && !m.unknown && !m.quiesced && m.s == m.refEnd && m.knownHW >= m.s && len(m.cfg.Virtual.Real(m.view.ISR)) > 0
+	return (m.paused || m.barred) && !m.quiesced && m.s == m.refEnd && m.knownHW >= m.s && len(m.cfg.Virtual.Real(m.view.ISR)) > 0
 }
 
 // rest reports once that a pause is complete.

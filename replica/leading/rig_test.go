@@ -192,6 +192,12 @@ func sameType(a, b Action) bool {
 	case Ready:
 		_, ok := b.(Ready)
 		return ok
+	case Rested:
+		_, ok := b.(Rested)
+		return ok
+	case AppendReset:
+		_, ok := b.(AppendReset)
+		return ok
 	case Drop:
 		_, ok := b.(Drop)
 		return ok
