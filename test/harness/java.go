@@ -107,6 +107,9 @@ func (in *Installation) StartTool(ctx context.Context, name string, run ToolRun,
 	return StartProcess(ctx, name, argv, nil, logFile)
 }
 
+// Command is the command line that runs a Java program from Kafka's jars, for scripts.
+func (in *Installation) Command(run ToolRun) ([]string, error) { return in.toolCommand(run) }
+
 func (in *Installation) toolCommand(run ToolRun) ([]string, error) {
 	java, err := javaBinary()
 	if err != nil {
