@@ -1,0 +1,299 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
+	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
+)
+
+// patience bounds every wait: CI's machines are slow.
+const patience = 60 * time.Second
+
+// Users. The brokers are broker, who may do everything, as may root.
+const (
+	userSidecar = "sidecar"
+
+	userAll        = "all"           // every right that operators need
+	userNoCreate   = "no-create"     // all but CREATE on the cluster
+	userNoAlter    = "no-alter"      // all but ALTER on the cluster
+	userNoDescribe = "no-describe"   // CREATE on the cluster only; ALTER would imply DESCRIBE
+	userFewTopics  = "few-topics"    // all, but ALTER_CONFIGS on the topic auth-a only
+	userDescribes  = "describes"     // DESCRIBE on the cluster, and reads topics
+	userReads      = "reads"         // reads and writes topics, and nothing on the cluster
+	userSeesConfig = "sees-config"   // DESCRIBE_CONFIGS on the cluster
+	userSetsConfig = "sets-config"   // ALTER_CONFIGS on the cluster
+	userIsBroker   = "is-a-broker"   // CLUSTER_ACTION and DESCRIBE on the cluster
+	userActs       = "acts-a-broker" // CLUSTER_ACTION, which says nothing without DESCRIBE
+)
+
+type acl struct {
+	user    string
+	kind    kmsg.ACLResourceType
+	name    string // "*" for all
+	allowed []kmsg.ACLOperation
+}
+
+const anyName = "*"
+
+func acls() []acl {
+	cluster := func(user string, ops ...kmsg.ACLOperation) acl {
+		return acl{user, kmsg.ACLResourceTypeCluster, "kafka-cluster", ops}
+	}
+	topic := func(user, name string, ops ...kmsg.ACLOperation) acl {
+		return acl{user, kmsg.ACLResourceTypeTopic, name, ops}
+	}
+	const (
+		create, alter, describe   = kmsg.ACLOperationCreate, kmsg.ACLOperationAlter, kmsg.ACLOperationDescribe
+		describeCfg, alterCfg     = kmsg.ACLOperationDescribeConfigs, kmsg.ACLOperationAlterConfigs
+		read, write, action, idem = kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationClusterAction, kmsg.ACLOperationIdempotentWrite
+	)
+	out := []acl{
+		cluster(userAll, create, alter, describe, describeCfg, alterCfg, idem), topic(userAll, anyName, alterCfg, read, write, describe),
+		cluster(userNoCreate, alter, describe, describeCfg, alterCfg), topic(userNoCreate, anyName, alterCfg),
+		cluster(userNoAlter, create, describe, describeCfg, alterCfg), topic(userNoAlter, anyName, alterCfg),
+		cluster(userNoDescribe, create), topic(userNoDescribe, anyName, alterCfg),
+		cluster(userFewTopics, create, alter, describe), topic(userFewTopics, "auth-a", alterCfg),
+		cluster(userDescribes, describe), topic(userDescribes, anyName, read, describe),
+		topic(userReads, anyName, read, write, describe, describeCfg),
+		{userReads, kmsg.ACLResourceTypeGroup, anyName, []kmsg.ACLOperation{read}},
+		cluster(userSeesConfig, describeCfg),
+		cluster(userSetsConfig, alterCfg),
+		cluster(userIsBroker, action, describe),
+		cluster(userActs, action),
+	}
+	return append(out, sidecarACLs()...)
+}
+
+// sidecarACLs are the rights that the sidecars' own principal needs at the destination.
+func sidecarACLs() []acl {
+	return []acl{
+		{userSidecar, kmsg.ACLResourceTypeCluster, "kafka-cluster", []kmsg.ACLOperation{
+			kmsg.ACLOperationClusterAction, kmsg.ACLOperationAlter, kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs,
+		}},
+		{userSidecar, kmsg.ACLResourceTypeTopic, anyName, []kmsg.ACLOperation{
+			kmsg.ACLOperationCreate, kmsg.ACLOperationDescribe, kmsg.ACLOperationRead, kmsg.ACLOperationAlter,
+			kmsg.ACLOperationDescribeConfigs, kmsg.ACLOperationAlterConfigs,
+		}},
+		{userSidecar, kmsg.ACLResourceTypeTopic, protocol.StateTopic, []kmsg.ACLOperation{kmsg.ACLOperationWrite}},
+		{userSidecar, kmsg.ACLResourceTypeTransactionalId, anyName, []kmsg.ACLOperation{kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe}},
+		{userSidecar, kmsg.ACLResourceTypeGroup, anyName, []kmsg.ACLOperation{kmsg.ACLOperationRead}},
+	}
+}
+
+func password(user string) string { return user + "-secret" }
+
+// jaas is a server's login with every user's password.
+func jaas() string {
+	users := map[string]bool{"broker": true, "root": true}
+	for _, a := range acls() {
+		users[a.user] = true
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password=%q`, password("broker"))
+	for u := range users {
+		fmt.Fprintf(&b, ` user_%s=%q`, u, password(u))
+	}
+	return b.String() + ";"
+}
+
+func sasl(user string) kgo.Opt {
+	return kgo.SASL(plain.Auth{User: user, Pass: password(user)}.AsMechanism())
+}
+
+type env struct {
+	src *harness.Cluster
+	dst *stack.Stack
+}
+
+// start starts a source, a destination with an authorizer, and sidecars with the rights
+// of sidecarACLs.
+func start(t *testing.T) *env {
+	t.Helper()
+	harness.SkipShort(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	secured := map[string]string{
+		"listener.security.protocol.map":       "INTERNAL:SASL_PLAINTEXT,CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+		"sasl.enabled.mechanisms":              "PLAIN",
+		"sasl.mechanism.inter.broker.protocol": "PLAIN",
+		"sasl.mechanism.controller.protocol":   "PLAIN",
+		"authorizer.class.name":                "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"super.users":                          "User:broker;User:root",
+		"default.replication.factor":           "2",
+	}
+	for _, l := range []string{"internal", "client", "controller"} {
+		secured["listener.name."+l+".plain.sasl.jaas.config"] = jaas()
+	}
+	e := &env{}
+	var group errgroup.Group
+	group.Go(func() (err error) {
+		e.src, err = harness.Start(ctx, harness.Config{Name: "source", Brokers: 1, Log: log, Properties: map[string]string{
+			"listener.security.protocol.map":               "INTERNAL:PLAINTEXT,CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+			"listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+			"listener.name.client.plain.sasl.jaas.config":  fmt.Sprintf(`org.apache.kafka.common.security.plain.PlainLoginModule required user_east=%q;`, secret),
+		}})
+		return err
+	})
+	group.Go(func() (err error) {
+		e.dst, err = stack.Start(ctx, stack.Config{
+			Kafka:      harness.Config{Name: "destination", Brokers: 2, Properties: secured, ClientOpts: []kgo.Opt{sasl("root")}, Log: log},
+			Bin:        os.Getenv(binEnv),
+			NoSidecars: true,
+			Sidecar: map[string]string{
+				"security.protocol": "SASL_PLAINTEXT",
+				"sasl.mechanism":    "PLAIN",
+				"sasl.jaas.config":  fmt.Sprintf(`org.apache.kafka.common.security.plain.PlainLoginModule required username=%q password=%q;`, userSidecar, password(userSidecar)),
+			},
+		})
+		return err
+	})
+	err := group.Wait()
+	t.Cleanup(func() {
+		if e.src != nil {
+			if err := e.src.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		if e.dst != nil {
+			if t.Failed() {
+				for _, c := range e.dst.Sidecars {
+					t.Logf("sidecar %d:\n%s", c.Broker, c.LogTail())
+				}
+			}
+			if err := e.dst.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.createACLs(t)
+	if err := e.dst.StartSidecars(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func (e *env) createACLs(t *testing.T) {
+	t.Helper()
+	req := kmsg.NewPtrCreateACLsRequest()
+	for _, a := range acls() {
+		for _, op := range a.allowed {
+			c := kmsg.NewCreateACLsRequestCreation()
+			c.ResourceType, c.ResourceName = a.kind, a.name
+			c.ResourcePatternType = kmsg.ACLResourcePatternTypeLiteral
+			c.Principal, c.Host = "User:"+a.user, "*"
+			c.Operation, c.PermissionType = op, kmsg.ACLPermissionTypeAllow
+			req.Creations = append(req.Creations, c)
+		}
+	}
+	resp, err := req.RequestWith(t.Context(), e.dst.Cluster.ClientT(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range resp.Results {
+		if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// ACLs are in the metadata log, which brokers follow: the last one must have arrived.
+	for _, n := range e.dst.Cluster.Brokers() {
+		eventually(t, "ACLs", func(ctx context.Context) error {
+			cl, err := kgo.NewClient(kgo.SeedBrokers(n.Addr(harness.ListenerInternal)), sasl("root"))
+			if err != nil {
+				return err
+			}
+			defer cl.Close()
+			all, err := kadm.NewClient(cl).DescribeACLs(ctx, kadm.NewACLs().AnyResource().Allow().AllowHosts().Operations().ResourcePatternType(kadm.ACLPatternAny))
+			if err != nil {
+				return err
+			}
+			have := 0
+			for _, a := range all {
+				have += len(a.Described)
+			}
+			if have < len(req.Creations) {
+				return fmt.Errorf("%d of %d", have, len(req.Creations))
+			}
+			return nil
+		})
+	}
+}
+
+// client is a user's client of the proxies.
+func (e *env) client(t *testing.T, user string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(e.dst.Proxies()...), sasl(user), kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())),
+		kgo.RequestTimeoutOverhead(patience), kgo.DisableClientMetrics(),
+	}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}
+
+// ask sends a request to the n-th sidecar as a user.
+func (e *env) ask(t *testing.T, user string, n int, req kmsg.Request, opts ...kgo.Opt) kmsg.Response {
+	t.Helper()
+	resp, err := e.client(t, user, append(opts, kgo.SeedBrokers(e.dst.Proxies()[n]))...).SeedBrokers()[0].Request(t.Context(), req)
+	if err != nil {
+		t.Fatalf("%s: %T: %v", user, req, err)
+	}
+	return resp
+}
+
+// eventually returns when fn does without an error.
+func eventually(t *testing.T, what string, fn func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := fn(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func findVersion(v int16) *kversion.Versions    { return withMax(int16(kmsg.FindCoordinator), v) }
+func produceVersion(v int16) *kversion.Versions { return withMax(int16(kmsg.Produce), v) }
+
+func withMax(key, version int16) *kversion.Versions {
+	v := protocol.AllowMirrorAPIs(kversion.Stable())
+	v.SetMaxKeyVersion(key, version)
+	return v
+}
