@@ -1,0 +1,30 @@
+package procedures
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
+)
+
+// envLong asks for all pages; CI executes those that are needed in a hurry.
+const envLong = "MIRROR_PROCEDURES_LONG"
+
+// TestProcedures executes the pages one after the other on the same two clusters. The one
+// that loses the source comes last.
+func TestProcedures(t *testing.T) {
+	w := newWorld(t)
+	long := os.Getenv(envLong) != ""
+	page := func(name string, env map[string]string) {
+		t.Run(name, func(t *testing.T) { w.execute(t, name, env) })
+	}
+	page("switchover", nil)
+	// As if nothing stood before the old cluster.
+	page("migration", map[string]string{"SRC": strings.Join(w.src.Cluster.Bootstrap(harness.ListenerInternal), ",")})
+	if long {
+		page("mirrormaker2", nil)
+		page("failback", nil)
+	}
+	page("failover", nil)
+}
