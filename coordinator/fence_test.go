@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -54,13 +53,13 @@ type fencingPeers struct {
 	answers map[int32]error
 
 	mu    sync.Mutex
-	asked map[int32]time.Duration
+	asked map[int32]int32
 }
 
 func (p *fencingPeers) Request(_ context.Context, id int32, req kmsg.Request) (kmsg.Response, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked[id] = time.Duration(req.(*protocol.FenceTopicWritesRequest).LeaseMs) * time.Millisecond
+	p.asked[id] = req.(*protocol.FenceTopicWritesRequest).LeaseMs
 	if err := p.answers[id]; err != nil {
 		return nil, err
 	}
@@ -79,14 +78,14 @@ func TestFencePeers(t *testing.T) {
 		"one that is alive": {map[int32]error{10002: dead}, "10002"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &fencingPeers{answers: c.answers, asked: map[int32]time.Duration{}}
+			p := &fencingPeers{answers: c.answers, asked: map[int32]int32{}}
 			co := barred(t, nil)
 			co.deps.Peers = p
 			err := co.fencePeers(t.Context(), brokers, []string{"t"}, 2000)
 			if (err == nil) != (c.missing == "") || err != nil && !strings.Contains(err.Error(), c.missing) {
 				t.Errorf("got %v", err)
 			}
-			if len(p.asked) != 2 || p.asked[10002] != 2*time.Second || p.asked[10003] != 2*time.Second {
+			if len(p.asked) != 2 || p.asked[10002] != 2000 || p.asked[10003] != 2000 {
 				t.Errorf("asked %v", p.asked)
 			}
 		})
