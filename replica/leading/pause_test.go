@@ -101,16 +101,23 @@ func TestPauseRestsOnlyWhenEverythingIsVisible(t *testing.T) {
 	r.none(Rested{}, "the high watermark is not there")
 }
 
-func TestPauseKnownOnlyWithARealMember(t *testing.T) {
+func TestPauseRestsOnlyWithARealMember(t *testing.T) {
 	r := newRig(t)
-	r.follows(80 + 20)
+	r.follows(100)
 	for id := int32(1); id <= 3; id++ {
 		r.fetch(id, 100, 5)
 		r.m.Told(id, 100)
 	}
-	r.metadata(isr(v1, v2))
+	r.hw(100)
+	r.metadata(func(v *View) {
+		v.ISR = []int32{v1, v2}
+		for id := int32(1); id <= 3; id++ {
+			v.Brokers[id] = BrokerView{Epoch: int64(100 + id), Fenced: true}
+		}
+	})
 	r.m.Pause(r.now)
 	r.pass(time.Second)
+	r.phase(Leading)
 	r.none(Rested{}, "nobody is in sync")
 }
 
