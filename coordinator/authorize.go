@@ -42,7 +42,7 @@ func (c *Coordinator) admit(ctx context.Context, clientID string, req kmsg.Reque
 	}
 	have, err := rights.OnCluster(ctx, caller)
 	if err != nil {
-		return failed(req, unauthorized(req, "the home broker does not say what the caller may do: %v", err))
+		return failed(req, unasked(protocol.Name(req.Key()), err))
 	}
 	if strings.HasPrefix(clientID, peerClientID) {
 		// Anybody can call himself a sidecar. One has the right that makes a broker; what it
@@ -78,6 +78,13 @@ func (c *Coordinator) admit(ctx context.Context, clientID string, req kmsg.Reque
 
 func unauthorized(req kmsg.Request, format string, args ...any) *Error {
 	return refuse(protocol.ClusterMirrorAuthorizationFailed, protocol.Name(req.Key())+": "+format, args...)
+}
+
+// unasked says that it is not known what the caller may do. That is no verdict: the cluster may
+// be electing a controller.
+func unasked(what string, err error) *Error {
+	e := asError(err, kerr.CoordinatorNotAvailable.Code)
+	return refuse(e.Code, "%s: the home broker does not say what the caller may do: %v; nothing was changed", what, err)
 }
 
 // authorizedOperations says of each mirror what the caller may do with it. Mirrors have no
@@ -221,7 +228,7 @@ func (c *Coordinator) permitted(ctx context.Context, caller Caller, clientID str
 	}
 	denied, err := rights.DeniedTopics(ctx, caller, names)
 	if err != nil {
-		return nil, nil, unauthorized(req, "the home broker does not say what the caller may do: %v", err)
+		return nil, nil, unasked(protocol.Name(req.Key()), err)
 	}
 	if len(denied) == 0 {
 		return req, nil, nil
@@ -287,13 +294,10 @@ func (c *Coordinator) AuthorizeConfigs(ctx context.Context, caller Caller, clien
 		what, right = "IncrementalAlterConfigs", rights.AlterConfigs
 		ask = rights.AltersClusterConfigs
 	}
-	refused := func(format string, args ...any) error {
-		return refuse(protocol.ClusterMirrorAuthorizationFailed, what+" of a mirror: "+format, args...)
-	}
 	if strings.HasPrefix(clientID, peerClientID) {
 		have, err := rights.OnCluster(ctx, caller)
 		if err != nil {
-			return "", refused("the home broker does not say what the caller may do: %v", err)
+			return "", unasked(what, err)
 		}
 		if have.Has(rights.ClusterAction) {
 			return clientID, nil
@@ -302,10 +306,10 @@ func (c *Coordinator) AuthorizeConfigs(ctx context.Context, caller Caller, clien
 	}
 	ok, err := ask(ctx, caller)
 	if err != nil {
-		return "", refused("the home broker does not say what the caller may do: %v", err)
+		return "", unasked(what, err)
 	}
 	if !ok {
-		return "", refused("the caller lacks %s on the cluster", right)
+		return "", refuse(protocol.ClusterMirrorAuthorizationFailed, "%s of a mirror: the caller lacks %s on the cluster", what, right)
 	}
 	return clientID, nil
 }

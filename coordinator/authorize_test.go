@@ -235,6 +235,31 @@ func TestRightsOnTopics(t *testing.T) {
 	}
 }
 
+// A question that is not answered is no verdict, and nothing is done either.
+func TestNoAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		code int16
+	}{
+		"connection": {errors.New("broken"), kerr.CoordinatorNotAvailable.Code},
+		"controller": {kerr.NotController, kerr.NotController.Code},
+	} {
+		t.Run(name, func(t *testing.T) {
+			co := barred(t, mute{c.err})
+			if code := codeIn(co.admit(t.Context(), "me", &protocol.StopMirrorTopicsRequest{Topics: []string{"t"}})); code != c.code {
+				t.Errorf("code %d, want %d", code, c.code)
+			}
+			if _, err := co.AuthorizeConfigs(t.Context(), mute{c.err}, "me", true); codeOf(err) != c.code {
+				t.Errorf("configs: %v", err)
+			}
+		})
+	}
+}
+
+type mute struct{ err error }
+
+func (m mute) Request(context.Context, kmsg.Request) (kmsg.Response, error) { return nil, m.err }
+
 // A pattern speaks for every topic that it matches, also for those to come.
 func TestPatternsOfDeniedTopics(t *testing.T) {
 	r := &protocol.StartMirrorTopicsRequest{Topics: []string{"x"}, IncludePatterns: []string{"n.*", "orders-.*", "["}}
