@@ -57,9 +57,8 @@ func step(rule string, passed bool, format string, args ...any) protocol.Explana
 // explainTopic goes through the rules in the order in which they decide; the first that is
 // not passed is the reason. A topic that was started by its name needs no pattern.
 func (c *Coordinator) explainTopic(ctx context.Context, m Mirror, name string) (steps []protocol.ExplanationStep, mirrored bool) {
-	add := func(rule string, passed bool, format string, args ...any) bool {
+	add := func(rule string, passed bool, format string, args ...any) {
 		steps = append(steps, step(rule, passed, format, args...))
-		return passed
 	}
 	if internalTopic(name) {
 		add("internal topics", false, "%s is internal to Kafka and is never mirrored", name)

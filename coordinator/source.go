@@ -99,10 +99,20 @@ func (s *kafkaSource) Names(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// topicsAtATime bounds one question about topics: the answer has every config of each.
+const topicsAtATime = 1000
+
 func (s *kafkaSource) Topics(ctx context.Context, names []string) (map[string]SourceTopic, error) {
-	if len(names) == 0 {
-		return map[string]SourceTopic{}, nil
+	out := make(map[string]SourceTopic, len(names))
+	for chunk := range slices.Chunk(names, topicsAtATime) {
+		if err := s.topics(ctx, chunk, out); err != nil {
+			return nil, err
+		}
 	}
+	return out, nil
+}
+
+func (s *kafkaSource) topics(ctx context.Context, names []string, out map[string]SourceTopic) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
@@ -113,9 +123,8 @@ func (s *kafkaSource) Topics(ctx context.Context, names []string) (map[string]So
 	}
 	resp, err := req.RequestWith(ctx, s.cl)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out := make(map[string]SourceTopic, len(names))
 	var found []string
 	for _, t := range resp.Topics {
 		if t.Topic == nil {
@@ -133,11 +142,11 @@ func (s *kafkaSource) Topics(ctx context.Context, names []string) (map[string]So
 		found = append(found, *t.Topic)
 	}
 	if len(found) == 0 {
-		return out, nil
+		return nil
 	}
 	configs, err := s.adm.DescribeTopicConfigs(ctx, found...)
 	if err != nil {
-		return nil, fmt.Errorf("topic configs at the source: %w", err)
+		return fmt.Errorf("topic configs at the source: %w", err)
 	}
 	for _, c := range configs {
 		t := out[c.Name]
@@ -154,5 +163,5 @@ func (s *kafkaSource) Topics(ctx context.Context, names []string) (map[string]So
 		}
 		out[c.Name] = t
 	}
-	return out, nil
+	return nil
 }
