@@ -63,27 +63,22 @@ func (l Leaders) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPar
 	return r, consent(s, t), nil
 }
 
-// fence records leaderEpoch, so that the coordinator refuses whatever an earlier leader
-// still writes. Who takes over has not quiesced yet, so that detail of its predecessor goes.
+// fence records leaderEpoch: see fenceState.
 func (l Leaders) fence(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32) error {
 	for {
 		s, err := l.c.ReadState(ctx, mirror, tp)
-		if err != nil || s.LeaderEpoch == leaderEpoch {
+		if err != nil {
 			return err
 		}
 		t, ok := l.c.view.TopicByID(tp.TopicID)
-		switch {
-		case !ok || t.Mirror != mirror:
+		if !ok || t.Mirror != mirror {
 			return fmt.Errorf("mirror %s, partition %s: the topic is not in the mirror any more", mirror, tp)
-		case t.Desired != Mirroring && (s.State == Unknown || s.State == Stopped):
-			return nil // nothing is led, so nothing is written
-		case s.State == Unknown || s.State == Stopped:
-			s.State = LogTruncation
 		}
-		if s.State != Failed {
-			s.Detail, s.ErrorMessage = "", ""
+		next, needed := fenceState(s, t, leaderEpoch)
+		if !needed {
+			return nil
 		}
-		err = l.c.WriteState(ctx, mirror, tp, leaderEpoch, s)
+		err = l.c.WriteState(ctx, mirror, tp, leaderEpoch, next)
 		if !errors.Is(err, ErrFencedStateEpoch) {
 			return err
 		}
@@ -134,22 +129,13 @@ func (l Leaders) report(ctx context.Context, mirror string, tp ids.TopicPartitio
 	if !ok || t.Mirror != mirror {
 		return nil // it is not in the mirror any more
 	}
-	steps := reportSteps(now, t, r.Kind)
-	if len(steps) > 0 && r.Kind == replica.Quiet {
-		rec, _ := l.c.view.Lineage(mirror, tp)
-		rec.LastMirrorEpoch, rec.LastMirrorOffset = r.LastMirrorEpoch, r.LastMirrorOffset
-		if err := l.c.WriteLineage(ctx, mirror, tp, leaderEpoch, rec); err != nil {
+	rec, _ := l.c.view.Lineage(mirror, tp)
+	for _, w := range reportWrites(now, rec, t, partitionKey{mirror, tp}, leaderEpoch, r) {
+		if err := l.c.write(ctx, w); err != nil {
 			return err
 		}
-		failpoint("stop.end-recorded")
-	}
-	for i, state := range steps {
-		next := PartitionState{State: state, StateEpoch: -1}
-		if i == len(steps)-1 {
-			next.Detail, next.ErrorMessage, next.RetryAttempt = r.Detail, r.Message, r.Retry
-		}
-		if err := l.c.WriteState(ctx, mirror, tp, leaderEpoch, next); err != nil {
-			return err
+		if w.lineage != nil {
+			failpoint("stop.end-recorded")
 		}
 	}
 	return nil

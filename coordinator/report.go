@@ -1,6 +1,51 @@
 package coordinator
 
-import "github.com/cluster-mirroring/mirror-sidecar/replica"
+import (
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica"
+)
+
+// reportWrites returns what a leader's report writes, in order: after a crash in between,
+// what was written stands by itself. rec is the lineage on record.
+func reportWrites(now State, rec lineage.Record, t Topic, key partitionKey, leaderEpoch int32, r replica.Report) []stateWrite {
+	steps := reportSteps(now, t, r.Kind)
+	if len(steps) == 0 {
+		return nil
+	}
+	var out []stateWrite
+	if r.Kind == replica.Quiet {
+		// How far the mirror came is known before anybody may hand the partition back.
+		rec.LastMirrorEpoch, rec.LastMirrorOffset = r.LastMirrorEpoch, r.LastMirrorOffset
+		out = append(out, stateWrite{key: key, leaderEpoch: leaderEpoch, lineage: &rec})
+	}
+	for i, state := range steps {
+		next := PartitionState{State: state, StateEpoch: -1}
+		if i == len(steps)-1 {
+			next.Detail, next.ErrorMessage, next.RetryAttempt = r.Detail, r.Message, r.Retry
+		}
+		out = append(out, stateWrite{key: key, leaderEpoch: leaderEpoch, state: &next})
+	}
+	return out
+}
+
+// fenceState is the state that a new leader records first: its epoch refuses what earlier
+// ones still write. ok is false when nothing has to be recorded. Who takes over has not
+// quiesced yet, so that detail of its predecessor goes.
+func fenceState(s PartitionState, t Topic, leaderEpoch int32) (next PartitionState, ok bool) {
+	none := s.State == Unknown || s.State == Stopped
+	switch {
+	case s.LeaderEpoch == leaderEpoch:
+		return s, false
+	case none && t.Desired == Stopped:
+		return s, false // nothing is led, so nothing is written
+	case none:
+		s.State = LogTruncation
+	}
+	if s.State != Failed {
+		s.Detail, s.ErrorMessage = "", ""
+	}
+	return s, true
+}
 
 // reportSteps returns the states that a leader's report takes a partition through, one
 // record each, so that every step is one of the state machine; none if the report changes
