@@ -125,7 +125,7 @@ func oldRecords(t *testing.T, e *env) {
 	}
 	e.started(t, m, m)
 	e.copied(t, m)
-	if c := configs(t, e.dstAdmin, m); c["retention.ms"] != "-1" || c["segment.bytes"] != "1048576" || c["max.message.bytes"] != "0" {
+	if c := e.configs(t, m); c["retention.ms"] != "-1" || c["segment.bytes"] != "1048576" || c["max.message.bytes"] != "0" {
 		t.Errorf("configs %v", c)
 	}
 	time.Sleep(3 * time.Second) // retention runs every second
@@ -141,7 +141,7 @@ func tieredKeys(t *testing.T, e *env) {
 	e.topic(t, m, 1, 3, "local.retention.ms", "86400000")
 	e.started(t, m, m)
 	e.copied(t, m)
-	for key, value := range configs(t, e.dstAdmin, m) {
+	for key, value := range e.configs(t, m) {
 		if strings.HasPrefix(key, "local.retention.") || strings.HasPrefix(key, "remote.") && value != "false" {
 			t.Errorf("%s is %q here", key, value)
 		}

@@ -12,12 +12,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 )
 
 // aloneLife are the rows of §4 that need something to die.
 func aloneLife() []row {
 	return []row{
 		{proves: "C4.3 C4.27 source dead", run: deadSource, alone: true},
+		{proves: "C4.18 another cluster at the source's address", run: sourceChanged, alone: true},
 		{proves: "C4.28 A7.2 broker dead", run: deadBroker, alone: true},
 		{proves: "C4.29 sidecar killed in the middle of a stop", run: deadSidecarAtStop, alone: true},
 	}
@@ -71,6 +73,32 @@ func deadSource(t *testing.T, e *env) {
 	}
 }
 
+// sourceChanged lets another cluster answer at the source's address.
+func sourceChanged(t *testing.T, e *env) {
+	m := e.mirrored(t, "c4-18", 1, 3)
+	node := e.src.Brokers()[0]
+	addr := node.Addr(harness.ListenerInternal)
+	if err := node.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*patience)
+		defer cancel()
+		if err := node.Start(ctx); err != nil {
+			t.Errorf("the source does not come back: %v", err)
+		}
+	}()
+	f := forwardAt(t, addr, e.dst.Direct()[0])
+	defer f.listener.Close() // before the source starts
+	e.waitFailed(t, m, m, "cluster")
+	if err := produce(t.Context(), once(t, e.dst.Proxies()), m, 1, 1, "no"); err == nil {
+		t.Error("the topic is writable")
+	}
+	if got := endsT(t, e.dstAdmin, m)[0]; got != 3 {
+		t.Errorf("the topic ends at %d, want 3", got)
+	}
+}
+
 func deadBroker(t *testing.T, e *env) {
 	m := e.mirror(t, "c4-28")
 	// One topic on both brokers, and one whose second partition is on the dying broker alone.
@@ -115,22 +143,15 @@ func deadBroker(t *testing.T, e *env) {
 		t.Errorf("a write while a broker is dead: %v", err)
 	}
 	// The other one says which broker it waits for.
-	eventually(t, "one partition is STOPPED, the other waits for a broker", func(context.Context) error {
-		var first, second *protocol.DescribedPartition
+	eventually(t, "describe says which broker is waited for", func(context.Context) error {
+		said := ""
 		for _, p := range e.describe(t, m).topic(apart).Partitions {
-			if p.PartitionIndex == 0 {
-				first = &p
-			} else {
-				second = &p
+			if p.PartitionIndex == 1 && p.State == stopped {
+				return errors.New("the partition of the dead broker is STOPPED")
 			}
+			said += fmt.Sprintf("partition %d: state %d %s %s; ", p.PartitionIndex, p.State, text(p.Detail), text(p.ErrorMessage))
 		}
-		if first == nil || second == nil {
-			return errors.New("not described")
-		}
-		if first.State != stopped || second.State == stopped {
-			return fmt.Errorf("states %d and %d", first.State, second.State)
-		}
-		if said := text(second.Detail) + " " + text(second.ErrorMessage); !strings.Contains(said, fmt.Sprint(dying.ID())) {
+		if !strings.Contains(said, fmt.Sprintf("broker %d", dying.ID())) && !strings.Contains(said, fmt.Sprintf("[%d]", dying.ID())) {
 			return fmt.Errorf("%q does not name broker %d", said, dying.ID())
 		}
 		return nil

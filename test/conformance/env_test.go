@@ -1,12 +1,14 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -244,7 +246,7 @@ func await(ctx context.Context, timeout time.Duration, cond func(ctx context.Con
 	}
 }
 
-// run is what became of a command line.
+// outcome is what became of a command line.
 type outcome struct {
 	stdout, stderr string
 	code           int
@@ -253,22 +255,38 @@ type outcome struct {
 // tryCLI runs kafka-cluster-mirrors at the destination.
 func (e *env) tryCLI(t *testing.T, args ...string) outcome {
 	t.Helper()
-	return cliAt(t, e.dst, e.dst.Sidecars[0].Proxy, args...)
+	return cliAt(t, e.dst.Sidecars[0].Proxy, args...)
 }
 
-func cliAt(t *testing.T, s *stack.Stack, addr string, args ...string) outcome {
+func cliAt(t *testing.T, addr string, args ...string) outcome {
+	t.Helper()
+	return tryLine(t, append([]string{"--bootstrap-server", addr}, args...)...)
+}
+
+// tryLine runs kafka-cluster-mirrors with exactly these arguments.
+func tryLine(t *testing.T, args ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	out, err := s.CLIAt(ctx, addr, args...)
-	var failed *stack.CLIError
-	if err == nil {
-		return outcome{stdout: out}
-	}
-	if !errors.As(err, &failed) {
+	cmd := exec.CommandContext(ctx, program("kafka-cluster-mirrors"), args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return outcome{failed.Stdout, failed.Stderr, failed.ExitCode()}
+	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// line is tryLine and fails the row if that fails.
+func line(t *testing.T, args ...string) string {
+	t.Helper()
+	o := tryLine(t, args...)
+	if o.code != 0 {
+		t.Fatalf("kafka-cluster-mirrors %s: exit %d: %s%s", strings.Join(args, " "), o.code, o.stdout, o.stderr)
+	}
+	return o.stdout
 }
 
 // cli is tryCLI and fails the row if that fails.
@@ -580,12 +598,27 @@ func createTopic(t *testing.T, adm *kadm.Client, partitions int32, rf int16, top
 	if err != nil {
 		t.Fatalf("create topic %s: %v", topic, err)
 	}
+	eventually(t, "topic "+topic+" has leaders", func(ctx context.Context) error {
+		d, err := detail(ctx, adm, topic)
+		if err != nil {
+			return err
+		}
+		for _, p := range d.Partitions {
+			if p.Leader < 0 {
+				return fmt.Errorf("partition %d is led by %d", p.Partition, p.Leader)
+			}
+		}
+		return nil
+	})
 }
 
 // write produces n records to the source, to the partitions in turn.
 func (e *env) write(t *testing.T, topic string, partitions int32, n int) {
 	t.Helper()
-	if err := produce(t.Context(), e.producer, topic, partitions, n, "source"); err != nil {
+	// A client of its own: others remember topics that were deleted, and few partitions.
+	cl := e.writer(t)
+	defer cl.Close()
+	if err := produce(t.Context(), cl, topic, partitions, n, "source"); err != nil {
 		t.Fatalf("write to %s at the source: %v", topic, err)
 	}
 }
@@ -603,6 +636,12 @@ func produce(ctx context.Context, cl *kgo.Client, topic string, partitions int32
 		})
 	}
 	return cl.ProduceSync(ctx, records...).FirstErr()
+}
+
+// writer makes a producer for the source.
+func (e *env) writer(t *testing.T) *kgo.Client {
+	t.Helper()
+	return writer(t, e.src.Bootstrap(harness.ListenerInternal))
 }
 
 // writer makes a producer for [produce].
@@ -708,20 +747,14 @@ func detail(ctx context.Context, adm *kadm.Client, name string) (kadm.TopicDetai
 	return topics[name], topics[name].Err
 }
 
-// configs gives the configs that were set for a topic.
-func configs(t *testing.T, adm *kadm.Client, topic string) map[string]string {
+// configs gives the configs that were set for a destination topic, as the first real
+// broker has them: virtual ones answer with what is wanted.
+func (e *env) configs(t *testing.T, topic string) map[string]string {
 	t.Helper()
-	rc, err := adm.DescribeTopicConfigs(t.Context(), topic)
-	if err == nil {
-		err = rc[0].Err
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	out := map[string]string{}
-	for _, c := range rc[0].Configs {
+	for name, c := range describeConfigs(t, e.dst.Direct()[0], kmsg.ConfigResourceTypeTopic, topic) {
 		if c.Source == kmsg.ConfigSourceDynamicTopicConfig {
-			out[c.Key] = text(c.Value)
+			out[name] = text(c.Value)
 		}
 	}
 	return out

@@ -57,7 +57,7 @@ func TestConformance(t *testing.T) {
 		t.Skip("needs real Kafka clusters; not with -short")
 	}
 	for _, p := range pairs() {
-		t.Run("destination-"+p.destination+",source-"+p.source, func(t *testing.T) {
+		t.Run("destination-"+p.destination+"-source-"+p.source, func(t *testing.T) {
 			e := start(t, p)
 			t.Run("together", func(t *testing.T) {
 				for _, r := range allRows() {

@@ -403,14 +403,18 @@ func apiDelete(t *testing.T, e *env) {
 	}
 }
 
-// inTheWay makes a topic here with records that the source lacks, and one there.
-func (e *env) inTheWay(t *testing.T, topic string, foreign, records int) {
+// inTheWay mirrors a topic, stops it, and writes records here that the source lacks; the
+// source goes on as well.
+func (e *env) inTheWay(t *testing.T, mirror, topic string, foreign, records int) {
 	t.Helper()
-	createTopic(t, e.dstAdmin, 1, 2, topic, "retention.ms", "-1")
+	e.topic(t, topic, 1, 2)
+	e.started(t, mirror, topic)
+	e.copied(t, topic)
+	e.ended(t, mirror, topic)
 	if err := produce(t.Context(), writer(t, e.dst.Direct()), topic, 1, foreign, "foreign"); err != nil {
 		t.Fatal(err)
 	}
-	e.topic(t, topic, 1, records)
+	e.write(t, topic, 1, records)
 }
 
 // waitFailed waits until a partition is FAILED with a message that has the words.
@@ -446,7 +450,7 @@ func (e *env) waitFailed(t *testing.T, mirror, topic string, words ...string) pr
 func apiRecover(t *testing.T, e *env) {
 	m := e.mirror(t, "c1-15")
 	const topic = "c1-15"
-	e.inTheWay(t, topic, 5, 3)
+	e.inTheWay(t, m, topic, 5, 3)
 	e.do(t, vStart, m, topic)
 	e.waitFailed(t, m, topic, "5")
 	req := protocol.NewRecoverMirrorTopicsRequest()

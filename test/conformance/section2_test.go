@@ -249,7 +249,7 @@ func writeConfigs(t *testing.T, e *env) {
 		}
 		namesMirror(t, key, alterConfigs(t, e.dst.Sidecars[0].Proxy, kmsg.ConfigResourceTypeTopic, name, key, value), name)
 	}
-	locked := configs(t, e.dstAdmin, name)
+	locked := e.configs(t, name)
 	if locked["max.message.bytes"] != "0" || locked["unclean.leader.election.enable"] != "false" {
 		t.Errorf("the lock is %v", locked)
 	}

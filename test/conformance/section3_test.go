@@ -60,9 +60,12 @@ func errorAnotherMirror(t *testing.T, e *env) {
 		refused(t, e.send(t, v, other, one), protocol.TopicNotInClusterMirror, one)
 	}
 	e.ended(t, one, one)
-	if err := e.send(t, vStart, other, one); err != nil {
+	req := protocol.NewStartMirrorTopicsRequest()
+	req.MirrorName, req.Topics, req.AllowTruncate = other, []string{one}, true
+	if err := sendAt(t, e.dst.Sidecars[0].Proxy, &req, one); err != nil {
 		t.Errorf("start of a topic that is STOPPED in its mirror: %v", err)
 	}
+	e.waitState(t, other, mirroring, one)
 }
 
 func errorNotInMirror(t *testing.T, e *env) {
@@ -140,7 +143,7 @@ func errorStates(t *testing.T, e *env) {
 	}
 	// FAILED: pause and resume have no meaning.
 	const bad = "c3-12.bad"
-	e.inTheWay(t, bad, 4, 1)
+	e.inTheWay(t, m, bad, 4, 1)
 	e.do(t, vStart, m, bad)
 	e.waitFailed(t, m, bad)
 	refused(t, e.send(t, vPause, m, bad), protocol.InvalidClusterMirrorStates, bad)

@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 )
 
 // section5 reads the state topic.
@@ -28,7 +29,7 @@ func stateTopic(t *testing.T, e *env) {
 	if len(d.Partitions) != statePartitions {
 		t.Errorf("%d partitions, want %d", len(d.Partitions), statePartitions)
 	}
-	c := configs(t, e.dstAdmin, protocol.StateTopic)
+	c := e.configs(t, protocol.StateTopic)
 	if c["cleanup.policy"] != "compact" || c["retention.ms"] != "-1" {
 		t.Errorf("configs %v", c)
 	}
@@ -114,7 +115,6 @@ func stateRecords(t *testing.T, e *env) {
 func stateSeed(t *testing.T, e *env) {
 	const topic = "c5-10"
 	createTopic(t, e.dstAdmin, 1, 1, topic, "retention.ms", "-1")
-	cl := writer(t, e.dst.Direct(), kgo.DisableIdempotentWrite(), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	for i, ts := range []int64{1771239071191, 1771239071219} {
 		key, err := protocol.EncodeKey(protocol.SeedStateKey{MirrorName: "my-mirror"})
 		if err != nil {
@@ -124,8 +124,12 @@ func stateSeed(t *testing.T, e *env) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: key, Value: value, Timestamp: time.UnixMilli(ts)}).FirstErr(); err != nil {
-			t.Fatal(err)
+		d := e.here(t, topic)
+		req := produceRequest(-1, nil, d)
+		req.Topics[0].Partitions[0].Records = batchOf(ts, key, value)
+		r := askAt[*kmsg.ProduceResponse](t, e.dst.Cluster.Node(d.Partitions[0].Leader).Addr(harness.ListenerInternal), req)
+		if p := r.Topics[0].Partitions[0]; p.ErrorCode != 0 {
+			t.Fatal(p.ErrorCode, text(p.ErrorMessage))
 		}
 	}
 	node := e.dst.Cluster.Node(e.here(t, topic).Partitions[0].Leader)
@@ -141,7 +145,7 @@ func stateSeed(t *testing.T, e *env) {
 	const want = `| offset: 0 CreateTime: 1771239071191 keySize: 13 valueSize: 17 sequence: -1 headerKeys: [] key: {"type":"2","data":{"mirrorName":"my-mirror"}} payload: {"version":"0","data":{"topicName":"my-topic","partition":0,"state":0}}
 | offset: 1 CreateTime: 1771239071219 keySize: 13 valueSize: 17 sequence: -1 headerKeys: [] key: {"type":"2","data":{"mirrorName":"my-mirror"}} payload: {"version":"0","data":{"topicName":"my-topic","partition":0,"state":1}}
 `
-	got := e.cli(t, "--decode-log", mustDir(t, node, topic)+"/00000000000000000000.log")
+	got := line(t, "--decode-log", mustDir(t, node, topic)+"/00000000000000000000.log")
 	if lines := onlyRecords(got); lines != want {
 		t.Errorf("decoded:\n%swant:\n%s", lines, want)
 	}

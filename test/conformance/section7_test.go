@@ -79,8 +79,8 @@ func lineTopics(t *testing.T, e *env) {
 	if o.code != 0 {
 		t.Fatalf("start: exit %d: %s%s", o.code, o.stdout, o.stderr)
 	}
-	if strings.TrimSpace(o.stderr) == "" && !strings.Contains(o.stdout, "partition") {
-		t.Errorf("--wait shows no progress: %q", o.stdout)
+	if strings.TrimSpace(o.stderr) == "" {
+		t.Errorf("--wait shows no progress beside %q", o.stdout)
 	}
 	out := e.cli(t, "--describe", "--mirror", m)
 	if got := columns(out); !slices.Equal(got, []string{"MIRROR", "TOPIC", "PARTITION", "SOURCE-OFFSET", "DESTINATION-OFFSET", "LAG", "STATE"}) {
@@ -130,7 +130,7 @@ func linePause(t *testing.T, e *env) {
 func lineRecover(t *testing.T, e *env) {
 	m := e.mirrored(t, "c7-5.good", 1, 1)
 	const topic = "c7-5"
-	e.inTheWay(t, topic, 23, 2)
+	e.inTheWay(t, m, topic, 23, 2)
 	e.tryCLI(t, "--start", "--mirror", m, "--topics", topic)
 	e.waitFailed(t, m, topic, "23")
 	out := e.cli(t, "--describe", "--failed", "--mirror", m)
@@ -175,7 +175,7 @@ func lineExplain(t *testing.T, e *env) {
 	if out := e.cli(t, "--explain", "--mirror", m, "--topic", "c7-11.yes"); !strings.Contains(out, m) || !strings.Contains(out, "mirror") {
 		t.Errorf("explained: %s", out)
 	}
-	if out := e.cli(t, "--explain", "--mirror", m, "--topic", "c7-11.no"); !strings.Contains(out, "mirror.topics.exclude") || !strings.Contains(out, `.*\.no`) {
+	if out := e.cli(t, "--explain", "--mirror", m, "--topic", "c7-11.no"); !strings.Contains(out, "mirror.topics.exclude") || !strings.Contains(out, `.no"`) {
 		t.Errorf("explained: %s", out)
 	}
 	for name, want := range map[string]bool{"c7-11.yes": true, "c7-11.no": false, "c7-11-other": false, "__consumer_offsets": false} {
@@ -307,7 +307,10 @@ func lineJSON(t *testing.T, e *env) {
 		t.Error("a dry run has deleted the mirror")
 	}
 	parse("--delete", "--mirror", m)
-	parse("--version")
+	var v any
+	if err := json.Unmarshal([]byte(line(t, "--version", "--json")), &v); err != nil {
+		t.Errorf("--version: %v", err)
+	}
 }
 
 func lineExit(t *testing.T, e *env) {
@@ -315,7 +318,6 @@ func lineExit(t *testing.T, e *env) {
 	for _, bad := range [][]string{
 		{"--start", "--mirror", m, "--topics", m + ",c7-18.none"}, // one of two
 		{"--start", "--mirror", "c7-18.none", "--topics", m},
-		{"--start", "--mirror", m, "--topics", `c7-18\.nothing.*x`},
 		{"--stop", "--mirror", m, "--topics", "c7-18.none"},
 		{"--delete", "--mirror", m},
 		{"--describe", "--mirror", "c7-18.none"},
@@ -329,7 +331,7 @@ func lineExit(t *testing.T, e *env) {
 			t.Errorf("%v: exit %d, %q", bad, o.code, o.stdout+o.stderr)
 		}
 	}
-	if o := cliAt(t, e.dst, "127.0.0.1:1", "--list"); o.code == 0 {
+	if o := cliAt(t, "127.0.0.1:1", "--list"); o.code == 0 {
 		t.Error("an address where nobody answers has exit status 0")
 	}
 }
@@ -375,17 +377,24 @@ func lineDecodeState(t *testing.T, e *env) {
 }
 
 func lineHelp(t *testing.T, e *env) {
-	help := e.cli(t, "--help")
-	for _, flag := range []string{
-		"--bootstrap-server", "--command-config", "--create", "--mirror", "--mirror-config", "--start", "--stop", "--pause", "--resume",
-		"--recover", "--topics", "--exclude", "--allow-truncate", "--dry-run", "--delete", "--list", "--describe", "--failed", "--alter",
-		"--add-config", "--delete-config", "--explain", "--verify", "--switchover", "--json", "--wait", "--decode-log", "--decode-state",
+	help := line(t, "--help")
+	for action, flags := range map[string][]string{
+		"create": {"mirror", "mirror-config"}, "start": {"mirror", "topics", "exclude", "allow-truncate", "dry-run", "wait"},
+		"stop": {"topics", "wait"}, "pause": {"topics"}, "resume": {"topics"}, "recover": {"topics", "allow-truncate"}, "delete": {"mirror"},
+		"list": {"json"}, "describe": {"failed"}, "alter": {"add-config", "delete-config"}, "explain": {"topic", "group", "acl"},
+		"verify": {"mirror"}, "switchover": {"mirror"}, "decode-log": nil, "decode-state": nil,
 	} {
-		if !strings.Contains(help, flag) {
-			t.Errorf("--help does not name %s", flag)
+		if !strings.Contains(help, "--"+action) {
+			t.Errorf("--help does not name --%s", action)
+		}
+		one := line(t, "--help", action)
+		for _, flag := range flags {
+			if !strings.Contains(one, "--"+flag) {
+				t.Errorf("--help %s does not name --%s", action, flag)
+			}
 		}
 	}
-	if out := e.cli(t, "--version"); !strings.Contains(out, "kafka-cluster-mirrors") {
+	if out := line(t, "--version"); !strings.Contains(out, "kafka-cluster-mirrors") {
 		t.Errorf("--version prints %q", out)
 	}
 }

@@ -91,10 +91,11 @@ func head(body []byte) (throttle int32, code int16, message string, err error) {
 }
 
 // oneRecord is a batch of one record, as a client of today sends it.
-func oneRecord(value string) []byte {
-	r := kmsg.Record{Value: []byte(value)}
+func oneRecord(value string) []byte { return batchOf(time.Now().UnixMilli(), nil, []byte(value)) }
+
+func batchOf(now int64, key, value []byte) []byte {
+	r := kmsg.Record{Key: key, Value: value}
 	r.Length = int32(len(r.AppendTo(nil))) - 1
-	now := time.Now().UnixMilli()
 	b := kmsg.RecordBatch{
 		Magic: 2, FirstTimestamp: now, MaxTimestamp: now, PartitionLeaderEpoch: -1,
 		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: 1, Records: r.AppendTo(nil),
@@ -105,20 +106,24 @@ func oneRecord(value string) []byte {
 	return raw
 }
 
-// forwarder is an address that leads to another one, which can be changed.
+// forwarder is an address that leads to another one.
 type forwarder struct {
 	listener net.Listener
-	target   chan string // holds the present one
+	target   string
 }
 
 func newForwarder(t *testing.T, target string) *forwarder {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return forwardAt(t, "127.0.0.1:0", target)
+}
+
+func forwardAt(t *testing.T, addr, target string) *forwarder {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &forwarder{listener: l, target: make(chan string, 1)}
-	f.target <- target
+	f := &forwarder{listener: l, target: target}
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -134,16 +139,9 @@ func newForwarder(t *testing.T, target string) *forwarder {
 
 func (f *forwarder) addr() string { return f.listener.Addr().String() }
 
-func (f *forwarder) lead(to string) {
-	<-f.target
-	f.target <- to
-}
-
 func (f *forwarder) serve(in net.Conn) {
 	defer in.Close()
-	to := <-f.target
-	f.target <- to
-	out, err := net.DialTimeout("tcp", to, 5*time.Second)
+	out, err := net.DialTimeout("tcp", f.target, 5*time.Second)
 	if err != nil {
 		return
 	}
