@@ -198,7 +198,7 @@ const redactedValue = "[hidden]"
 func (p Properties) Redacted() Properties {
 	out := make(Properties, len(p))
 	for k, v := range p {
-		if IsSecret(k) && v != "" {
+		if Hidden(k, v) && v != "" {
 			v = redactedValue
 		}
 		out[k] = v
@@ -217,6 +217,12 @@ func (p Properties) String() string {
 		fmt.Fprintf(&b, "%s=%s", k, r[k])
 	}
 	return b.String()
+}
+
+// Hidden tells whether a value must never be shown: that of a secret's key, and a private
+// key wherever it was pasted.
+func Hidden(key, value string) bool {
+	return IsSecret(key) || strings.Contains(value, "PRIVATE KEY-----")
 }
 
 // IsSecret tells whether a key's value must never be shown. It errs towards hiding:

@@ -67,7 +67,7 @@ func describeConfigs(have config.Properties, keys []string) []ConfigEntry {
 		if !given {
 			value = k.Default
 		}
-		e := ConfigEntry{Name: k.Name, Default: !given, Sensitive: config.IsSecret(k.Name), Doc: k.Doc}
+		e := ConfigEntry{Name: k.Name, Default: !given, Sensitive: config.Hidden(k.Name, value), Doc: k.Doc}
 		if !e.Sensitive && (given || k.Default != "") {
 			e.Value = &value
 		}

@@ -57,6 +57,7 @@ func TestApplyOps(t *testing.T) {
 func TestDescribeConfigs(t *testing.T) {
 	have := config.Properties{
 		"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", "sasl.jaas.config": "hush", "ssl.keystore.key": "hush", "ssl.keystore.certificate.chain": "PEM",
+		"ssl.truststore.certificates": "-----BEGIN RSA PRIVATE KEY----- hush",
 	}
 	all := describeConfigs(have, nil)
 	if len(all) != len(config.MirrorKeys()) {
@@ -80,6 +81,7 @@ func TestDescribeConfigs(t *testing.T) {
 		"sasl.jaas.config":               {none: true, secret: true},
 		"ssl.keystore.key":               {none: true, secret: true},
 		"ssl.keystore.certificate.chain": {value: "PEM"},
+		"ssl.truststore.certificates":    {none: true, secret: true},
 		"ssl.truststore.location":        {none: true, def: true},
 		"mirror.topics.exclude":          {value: "__.*", def: true},
 	} {

@@ -264,7 +264,8 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 	}
 	var running []Topic
 	for _, t := range r.c.view.Topics(name) {
-		if t.Desired == Mirroring {
+		// One whose start was refused is an ordinary topic: what it has is not ours to change.
+		if t.Desired == Mirroring && !r.c.ordinary(t) {
 			running = append(running, t)
 		}
 	}
@@ -397,7 +398,7 @@ func (r *Refresher) fault(ctx context.Context, t Topic, why string) error {
 	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
 		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
 		s, _ := r.c.view.State(t.Mirror, tp)
-		if s.State == Stopping || s.State == Stopped || s.State == Failed && s.ErrorMessage == why {
+		if s.State == Stopping || s.State == Stopped || s.State == Failed && s.ErrorMessage == why || refusedStart(s) {
 			continue
 		}
 		errs = append(errs, r.c.WriteState(ctx, t.Mirror, tp, max(s.LeaderEpoch, p.LeaderEpoch),

@@ -273,6 +273,25 @@ func TestConfigSync(t *testing.T) {
 	}
 }
 
+// TestRefusedIsLeftAlone: a topic whose start was refused belongs to this cluster's users.
+func TestRefusedIsLeftAlone(t *testing.T) {
+	r := newRig(t)
+	c := Topic{Mirror: "m", Name: "c", TopicID: idOf("c"), SourceTopicID: idOf("there"), Desired: Mirroring, Wanted: map[string]*string{configMinISR: nil}}
+	tp := ids.TopicPartition{TopicID: c.TopicID}
+	r.topic("c", c.TopicID, []int32{1, 2})
+	r.put(record{kind: kindTopic, topic: topicKey{"m", "c"}, value: c},
+		record{kind: kindState, partition: partitionKey{"m", tp}, value: PartitionState{State: Failed, Detail: DetailConsentNeeded, LeaderEpoch: 3}})
+	for _, source := range []map[string]SourceTopic{{"c": {ID: idOf("there"), Partitions: 3, Configs: map[string]string{"retention.ms": "5"}}}, {}, {}} {
+		r.src.set(func(s *fakeSource) { s.topics = source })
+		if again, err := r.refresh(); err != nil || again != 0 {
+			t.Error(again, err)
+		}
+	}
+	if s := r.stateOf(c, 0); s.Detail != DetailConsentNeeded || r.topicT("c").Fault != "" || len(r.requests) != 0 {
+		t.Errorf("%+v, fault %q, requests %v", s, r.topicT("c").Fault, r.requests)
+	}
+}
+
 // TestRefresherRuns: a change of filters is looked at at once, on the connection that there
 // is; one of the address needs another. A mirror without anything to look at has none.
 func TestRefresherRuns(t *testing.T) {
