@@ -14,6 +14,7 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
 	"github.com/cluster-mirroring/mirror-sidecar/replica"
 )
 
@@ -23,6 +24,7 @@ type SourcesConfig struct {
 	ClusterID string // of this cluster
 	Fetchers  int
 	Providers config.Providers
+	Buffers   *pool.Pool // that all of them read into
 }
 
 // reopenPause is how long after a configuration that cannot be used it is tried again: a
@@ -168,7 +170,7 @@ func (s *Sources) open(m Mirror) (*fetcher.Fetcher, error) {
 		Mirror: m.Name, BrokerID: s.cfg.HomeID, Opts: opts,
 		MaxWait: cfg.FetchWaitMax, MinBytes: cfg.FetchMinBytes, MaxBytes: cfg.FetchMaxBytes,
 		ResponseMaxBytes: cfg.FetchResponseMaxBytes, Backoff: cfg.FetchBackoff, Fetchers: s.cfg.Fetchers,
-		Tagger: batch.NewTagger(m.SourceClusterID, s.cfg.ClusterID), Log: s.log,
+		Buffers: s.cfg.Buffers, Tagger: batch.NewTagger(m.SourceClusterID, s.cfg.ClusterID), Log: s.log,
 	})
 	if err := f.Start(context.Background()); err != nil {
 		return nil, fmt.Errorf("mirror %s: connecting to the source: %w", m.Name, err)

@@ -20,7 +20,8 @@
 // that one returns. So an idle poll never delays a busy or a new partition, and idle
 // partitions still cost one request per mirror.fetch.wait.max.ms. Partitions with a
 // backlog are split over both lanes, so that one answer is on its way while the other
-// is worked on.
+// is worked on. These connections are the fetcher's own; everything else goes through a
+// franz-go client.
 //
 // # What it guarantees
 //
@@ -37,6 +38,8 @@
 //   - Leader changes, epoch errors, lost connections and missing leaders are not errors
 //     of a partition: they are retried, spaced by mirror.fetch.backoff.ms, and can be
 //     seen through Health.
-//   - The memory that handed-over batches keep alive is at most pinFactor times their
-//     size, although they point into the answer as it was read.
+//   - The records of a partition's part of an answer come into a buffer of their own from
+//     the sidecar's pool, and are handed over with it (package pool tells who owns it). So
+//     no partition keeps another one's memory. All of an answer's memory is promised before
+//     its first record is read; while the pool has none, the answer waits in the socket.
 package fetcher

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 )
 
@@ -30,9 +31,15 @@ type Config struct {
 	Backoff          time.Duration // mirror.fetch.backoff.ms, 1 s
 	Fetchers         int           // mirror.num.replica.fetchers per source broker, 1
 
-	Tagger batch.Tagger
-	Log    *slog.Logger
+	// Buffers is where answers are read into. All fetchers of a process share one; nil
+	// makes one of the sidecar's default size.
+	Buffers *pool.Pool
+	Tagger  batch.Tagger
+	Log     *slog.Logger
 }
+
+// defaultBuffers is the default of mirror.buffer.memory.bytes.
+const defaultBuffers = 256 << 20
 
 func (c Config) withDefaults() Config {
 	def := func(d *time.Duration, v time.Duration) {
@@ -51,6 +58,9 @@ func (c Config) withDefaults() Config {
 	num(&c.MaxBytes, 1<<20)
 	num(&c.ResponseMaxBytes, 10<<20)
 	c.Fetchers = max(c.Fetchers, 1)
+	if c.Buffers == nil {
+		c.Buffers = pool.New(defaultBuffers)
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -62,9 +72,11 @@ func (c Config) withDefaults() Config {
 // answer without batches is handed over too, for its high watermark and log start.
 type Fetched struct {
 	// Batches are whole and in order, their checksums verified, their producer ids
-	// tagged, the source's leader epoch still in the header. Their memory belongs to
-	// the receiver, who may write to it.
+	// tagged, the source's leader epoch still in the header. The receiver may write to
+	// them. They, but not the slice, stay valid after the call for who retains Buffer,
+	// until it is released; nil means that the collector looks after them.
 	Batches []batch.Batch
+	Buffer  *pool.Buffer
 	// HighWatermark and LogStart are the source's; -1 if it did not say.
 	HighWatermark, LogStart int64
 	// Err is *SourceError, *DivergingError or *CorruptError. After it nothing is
@@ -212,19 +224,31 @@ func New(cfg Config) *Fetcher {
 	return f
 }
 
+// clientID is the id of our connections to the source, for its quotas.
+func (f *Fetcher) clientID(suffix string) string {
+	return fmt.Sprintf("mirror-%s-broker-%d-%s", f.cfg.Mirror, f.cfg.BrokerID, suffix)
+}
+
+// newDialer returns what makes the connections of fetcher n of a broker.
+func (f *Fetcher) newDialer(n int) *dialer {
+	if f.ctl == nil {
+		return nil // never started
+	}
+	return newDialer(f.ctl, f.clientID(fmt.Sprintf("fetcher-%d", n)), maxAnswer(f.cfg.ResponseMaxBytes))
+}
+
 // newClient returns a client of the source whose id ends in suffix.
-func (f *Fetcher) newClient(suffix string, more ...kgo.Opt) (*kgo.Client, error) {
+func (f *Fetcher) newClient(suffix string) (*kgo.Client, error) {
 	opts := append([]kgo.Opt(nil), f.cfg.Opts...)
-	opts = append(
+	return kgo.NewClient(append(
 		opts,
-		kgo.ClientID(fmt.Sprintf("mirror-%s-broker-%d-%s", f.cfg.Mirror, f.cfg.BrokerID, suffix)),
+		kgo.ClientID(f.clientID(suffix)),
 		// An answer may exceed what was asked for by one batch.
 		kgo.FetchMaxBytes(f.cfg.ResponseMaxBytes),
 		kgo.BrokerMaxReadBytes(maxAnswer(f.cfg.ResponseMaxBytes)),
 		// A telemetry request would sit in front of fetches.
 		kgo.DisableClientMetrics(),
-	)
-	return kgo.NewClient(append(opts, more...)...)
+	)...)
 }
 
 // maxAnswer bounds the size of an answer that is read at all, and so the memory that a

@@ -488,7 +488,7 @@ func TestProbe(t *testing.T) {
 	if res, err = f.Probe(t.Context(), "nowhere", 0, 4, 9); err != nil || res.ErrorCode != kerr.UnknownTopicOrPartition.Code {
 		t.Errorf("no topic: %+v, %v", res, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.NotLeaderForPartition, Count: -1})
 	if _, err = f.Probe(ctx, "a", 0, 4, 9); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "NOT_LEADER") {

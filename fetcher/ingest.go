@@ -1,25 +1,6 @@
 package fetcher
 
-import (
-	"bytes"
-
-	"github.com/cluster-mirroring/mirror-sidecar/batch"
-)
-
-// pinFactor bounds how much memory a batch may keep alive. Batches point into the
-// answer they came in, so one that a sink keeps for long pins the answers of all the
-// others. A partition's part of an answer is therefore copied, as a whole, when it is
-// less than 1/pinFactor of the answer.
-const pinFactor = 8
-
-// own returns data in memory that is fit to be handed over, given the size of all
-// record data in the answer it is part of.
-func own(data []byte, total int) []byte {
-	if len(data) > 0 && len(data) < total/pinFactor {
-		return bytes.Clone(data)
-	}
-	return data
-}
+import "github.com/cluster-mirroring/mirror-sidecar/batch"
 
 // ingested is what one partition's data amounts to.
 type ingested struct {
@@ -32,39 +13,34 @@ type ingested struct {
 	err     error // why the batch after the last one was not taken
 }
 
-// ingest verifies and tags, in place, the batches in data, which came as the answer to
-// a fetch at offset next. Batches before a bad one are good.
+// begin starts over with data that comes as the answer to a fetch at offset next.
+func (in *ingested) begin(next int64) { *in = ingested{next: next, epoch: -1} }
+
+// ingest does all at once.
 func ingest(data []byte, next int64, tagger batch.Tagger) ingested {
-	in := ingested{next: next, epoch: -1}
-	n := 0
-	for _, err := range batch.Iterate(data) { // counted first, so that one allocation does
-		if err != nil {
-			break
-		}
-		n++
-	}
-	if n > 0 {
-		in.batches = make([]batch.Batch, 0, n)
-	}
-	rest := data
-	for {
+	var in ingested
+	in.begin(next)
+	in.more(data, tagger)
+	in.end(data)
+	return in
+}
+
+// more verifies and tags, in place, the batches of data that are whole and were not seen
+// before; data is all that came so far. Batches before a bad one are good.
+func (in *ingested) more(data []byte, tagger batch.Tagger) {
+	for rest := data[in.size:]; in.err == nil; {
 		var b batch.Batch
-		b, rest, in.err = batch.Next(rest)
-		if in.err != nil {
-			return in
-		}
-		if b == nil {
-			in.partial = batch.PartialSize(rest)
-			return in
+		if b, rest, in.err = batch.Next(rest); in.err != nil || b == nil {
+			return
 		}
 		if in.err = b.Verify(); in.err != nil {
-			return in
+			return
 		}
 		// Only the first batch may begin below what is due, since the source answers
 		// with the batch that contains the offset.
 		if b.LastOffset() < in.next || (len(in.batches) > 0 && b.BaseOffset() < in.next) {
 			in.err = &OrderError{Base: b.BaseOffset(), Last: b.LastOffset(), Next: in.next}
-			return in
+			return
 		}
 		if id := b.ProducerID(); id >= 0 {
 			if mapped := tagger.Map(id); mapped != id {
@@ -75,5 +51,12 @@ func ingest(data []byte, next int64, tagger batch.Tagger) ingested {
 		in.records += int64(b.Count())
 		in.size += len(b)
 		in.next, in.epoch = b.NextOffset(), b.LeaderEpoch()
+	}
+}
+
+// end notes what is left of data, which is complete now.
+func (in *ingested) end(data []byte) {
+	if in.err == nil {
+		in.partial = batch.PartialSize(data[in.size:])
 	}
 }

@@ -94,19 +94,6 @@ func TestIngestTags(t *testing.T) {
 	}
 }
 
-func TestOwn(t *testing.T) {
-	data := make([]byte, 100)
-	if got := own(data, 800); &got[0] != &data[0] {
-		t.Error("an eighth of an answer was copied")
-	}
-	if got := own(data, 900); &got[0] == &data[0] || cap(got) > 2*len(got) {
-		t.Error("a ninth of an answer pins the rest")
-	}
-	if got := own(nil, 900); got != nil {
-		t.Error("nothing became something")
-	}
-}
-
 func BenchmarkIngest(b *testing.B) {
 	tagger := batch.NewTagger("source", "own")
 	for _, size := range []int{1 << 10, 16 << 10, 100 << 10} {

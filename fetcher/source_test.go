@@ -17,12 +17,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
 )
 
 // patience bounds every wait of a test for something that will happen.
 const patience = 15 * time.Second
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	playRole()
+	goleak.VerifyTestMain(m)
+}
 
 func newSource(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
@@ -49,7 +53,7 @@ func newFetcher(t testing.TB, addrs []string, change ...func(*Config)) *Fetcher 
 	t.Helper()
 	cfg := Config{
 		Mirror: "m", BrokerID: 1, Opts: []kgo.Opt{kgo.SeedBrokers(addrs...)},
-		MaxWait: time.Second, Backoff: 20 * time.Millisecond,
+		MaxWait: time.Second, Backoff: 20 * time.Millisecond, Buffers: newPool(t),
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
@@ -67,6 +71,19 @@ func newFetcher(t testing.TB, addrs []string, change ...func(*Config)) *Fetcher 
 		}
 	})
 	return f
+}
+
+// newPool returns a pool that overwrites what is released, and looks that all is in the
+// end. It must be called before what uses it is made.
+func newPool(t testing.TB) *pool.Pool {
+	p := pool.New(64 << 20)
+	p.Poison()
+	t.Cleanup(func() {
+		if u := p.Usage(); u.Held != 0 {
+			t.Errorf("%d bytes were not released", u.Held)
+		}
+	})
+	return p
 }
 
 // sink collects what a partition delivers.
@@ -87,7 +104,9 @@ func (s *sink) Fetched(f Fetched) {
 	defer s.mu.Unlock()
 	s.answers++
 	s.last = f
-	s.got = append(s.got, f.Batches...)
+	for _, b := range f.Batches { // their memory is the fetcher's again after the call
+		s.got = append(s.got, bytes.Clone(b))
+	}
 	if f.Err != nil {
 		s.errs = append(s.errs, f.Err)
 		if len(f.Batches) > 0 {

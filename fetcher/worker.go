@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
@@ -33,22 +32,24 @@ type workerKey struct {
 
 // lane is one connection to the worker's broker, which serves one fetch at a time.
 type lane struct {
-	client *kgo.Client
-	busy   bool
-	short  bool    // the fetch under way waits shortly
-	asks   []*part // what it asks for
+	conn  *conn // nil: to be made; the fetch under way has it
+	busy  bool
+	short bool    // the fetch under way waits shortly
+	asks  []*part // what it asks for
 }
 
 type result struct {
-	lane *lane
-	resp *kmsg.FetchResponse
-	err  error
+	lane   *lane
+	conn   *conn // nil after a failure
+	answer *reply
+	err    error
 }
 
 // worker polls one source broker. Its fields belong to its goroutine.
 type worker struct {
 	f       *Fetcher
 	key     workerKey
+	dialer  *dialer
 	wake    chan struct{}
 	results chan result
 	lanes   [2]lane
@@ -66,7 +67,7 @@ type worker struct {
 
 func newWorker(f *Fetcher, key workerKey) *worker {
 	return &worker{
-		f: f, key: key,
+		f: f, key: key, dialer: f.newDialer(key.n),
 		wake:    make(chan struct{}, 1),
 		results: make(chan result, 2),
 		index:   map[partKey]*part{},
@@ -79,9 +80,14 @@ func (w *worker) run() {
 	defer func() {
 		cancel()
 		w.running.Wait()
+		for len(w.results) > 0 {
+			r := <-w.results
+			r.answer.release()
+			r.lane.conn = r.conn
+		}
 		for i := range w.lanes {
-			if c := w.lanes[i].client; c != nil {
-				c.Close()
+			if c := w.lanes[i].conn; c != nil {
+				c.close()
 			}
 		}
 	}()
@@ -238,40 +244,52 @@ func (w *worker) start(ctx context.Context, l *lane, parts []*part, short bool) 
 	if len(parts) == 0 {
 		return false
 	}
-	if l.client == nil {
-		c, err := w.f.newClient(fmt.Sprintf("fetcher-%d", w.key.n), kgo.SeedBrokers(w.key.addr))
-		if err != nil { // the options were accepted before; only the address is new
-			for _, p := range parts {
-				w.f.lost(p, err)
-			}
-			return false
-		}
-		l.client = c
-	}
 	l.busy, l.short = true, short
 	l.asks = append(l.asks[:0], parts...)
-	req := w.request(l)
+	q, c := w.question(l), l.conn
+	l.conn = nil
 	w.f.stats.requests.Add(1)
 	w.running.Go(func() {
-		raw, err := l.client.SeedBrokers()[0].Request(ctx, req)
-		resp, _ := raw.(*kmsg.FetchResponse)
-		w.results <- result{lane: l, resp: resp, err: err} // has room for both lanes
+		c, a, err := w.exchange(ctx, c, q)
+		w.results <- result{lane: l, conn: c, answer: a, err: err} // has room for both lanes
 	})
 	return true
 }
 
-// request builds the fetch of a lane's partitions. It is a full request without a
+// exchange asks over c, or over a new connection if there is none or the broker ended it
+// while nobody looked.
+func (w *worker) exchange(ctx context.Context, c *conn, q *question) (*conn, *reply, error) {
+	for {
+		used := c != nil
+		if !used {
+			var err error
+			if c, err = w.dialer.connect(ctx, w.key.addr); err != nil {
+				return nil, nil, err
+			}
+		}
+		a, err := c.fetch(ctx, q, w.f.cfg.Buffers, w.f.cfg.Tagger)
+		if err == nil {
+			return c, a, nil
+		}
+		if !used || !hungUp(err) || ctx.Err() != nil {
+			return nil, nil, err
+		}
+		c = nil
+	}
+}
+
+// question builds the fetch of a lane's partitions. It is a full request without a
 // session: everything that incremental sessions (KIP-227) need to know, what was asked
 // for last and what was answered, is in the lane and its parts.
-func (w *worker) request(l *lane) kmsg.Request {
+func (w *worker) question(l *lane) *question {
 	cfg := &w.f.cfg
 	req := newFetch()
+	q := &question{req: req, asks: make([]ask, 0, len(l.asks))}
 	req.MaxWaitMillis = int32(cfg.MaxWait / time.Millisecond)
 	if l.short {
 		req.MaxWaitMillis = int32(min(cfg.MaxWait, shortWait) / time.Millisecond)
 	}
 	req.MinBytes, req.MaxBytes = cfg.MinBytes, cfg.ResponseMaxBytes
-	noID := false
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
 	for _, p := range l.asks {
@@ -281,13 +299,14 @@ func (w *worker) request(l *lane) kmsg.Request {
 			t := kmsg.NewFetchRequestTopic()
 			t.Topic, t.TopicID = p.topic, p.topicID
 			req.Topics = append(req.Topics, t)
-			noID = noID || p.topicID.IsZero()
+			q.noID = q.noID || p.topicID.IsZero()
 			n++
 		}
 		t := &req.Topics[n-1]
 		t.Partitions = append(t.Partitions, fetchPartition(p.partition, p.leaderEpoch, p.offset, p.lastEpoch, p.asked))
+		q.asks = append(q.asks, ask{topic: p.topic, topicID: p.topicID, partition: p.partition, offset: p.offset})
 	}
-	return versioned(req, noID)
+	return q
 }
 
 // newFetch returns a consumer's sessionless Fetch request, read uncommitted.
@@ -321,10 +340,12 @@ func (*namedFetch) MaxVersion() int16 { return 12 }
 // take works on the answer to a lane's fetch.
 func (w *worker) take(ctx context.Context, r result) {
 	l := r.lane
-	l.busy = false
+	l.busy, l.conn = false, r.conn
+	// Sinks that keep what they get hold it by now.
+	defer r.answer.release()
 	err := r.err
-	if err == nil && r.resp.ErrorCode != 0 {
-		err = fmt.Errorf("broker %s answers a fetch with %s", w.key.addr, codeName(r.resp.ErrorCode))
+	if err == nil && r.answer.resp.ErrorCode != 0 {
+		err = fmt.Errorf("broker %s answers a fetch with %s", w.key.addr, codeName(r.answer.resp.ErrorCode))
 	}
 	if ctx.Err() != nil {
 		return
@@ -338,26 +359,23 @@ func (w *worker) take(ctx context.Context, r result) {
 		}
 		return
 	}
-	total := 0
-	for i := range r.resp.Topics {
-		for j := range r.resp.Topics[i].Partitions {
-			total += len(r.resp.Topics[i].Partitions[j].RecordBatches)
-		}
-	}
-	for i := range r.resp.Topics {
-		t := &r.resp.Topics[i]
+	n := 0
+	for i := range r.answer.resp.Topics {
+		t := &r.answer.resp.Topics[i]
 		topic := t.Topic
 		if topic == "" {
 			topic = w.names[t.TopicID]
 		}
 		for j := range t.Partitions {
+			data := &r.answer.data[n]
+			n++
 			p := w.index[partKey{topic, t.Partitions[j].Partition}]
 			// Given away, removed, or removed and added again.
 			if p == nil || p.owner.Load() != w || p.lane != l {
 				continue
 			}
 			p.lane, p.readyAt = nil, time.Now()
-			w.partition(p, &t.Partitions[j], r.resp.Brokers, total)
+			w.partition(p, &t.Partitions[j], data, r.answer.resp.Brokers)
 		}
 	}
 	for _, p := range l.asks {
@@ -376,7 +394,7 @@ func (w *worker) release(l *lane, p *part, err error, level slog.Level) {
 }
 
 // partition works on one partition's part of an answer.
-func (w *worker) partition(p *part, rp *kmsg.FetchResponseTopicPartition, brokers []kmsg.FetchResponseBroker, total int) {
+func (w *worker) partition(p *part, rp *kmsg.FetchResponseTopicPartition, data *partData, brokers []kmsg.FetchResponseBroker) {
 	f := w.f
 	serr := &SourceError{Topic: p.topic, Partition: p.partition, Code: rp.ErrorCode, LogStart: -1, LogEnd: -1}
 	switch code := rp.ErrorCode; {
@@ -407,7 +425,7 @@ func (w *worker) partition(p *part, rp *kmsg.FetchResponseTopicPartition, broker
 		}})
 		return
 	}
-	if rp.PreferredReadReplica >= 0 && rp.PreferredReadReplica != p.target() && len(rp.RecordBatches) == 0 {
+	if rp.PreferredReadReplica >= 0 && rp.PreferredReadReplica != p.target() && data.size == 0 {
 		// The leader sends its readers elsewhere: a mirror does, whose leader has no data.
 		f.mu.Lock()
 		p.replica = rp.PreferredReadReplica
@@ -417,7 +435,7 @@ func (w *worker) partition(p *part, rp *kmsg.FetchResponseTopicPartition, broker
 		return
 	}
 
-	in := ingest(own(rp.RecordBatches, total), p.offset, f.cfg.Tagger)
+	in := &data.in
 	if in.err == nil || len(in.batches) > 0 {
 		f.well(p)
 	}
@@ -429,14 +447,14 @@ func (w *worker) partition(p *part, rp *kmsg.FetchResponseTopicPartition, broker
 		f.stats.batches.Add(int64(len(in.batches)))
 		f.stats.records.Add(in.records)
 		f.stats.bytes.Add(int64(in.size))
-	} else if in.err == nil && len(rp.RecordBatches) > 0 {
+	} else if in.err == nil && data.size > 0 {
 		// A broker that cuts batches sent only a part: ask for all of it. Asking is
 		// bounded by what would be read at all.
 		p.need = int32(min(max(in.partial, 2*int64(p.asked)), int64(maxAnswer(f.cfg.ResponseMaxBytes))))
 		p.hot = true
 	}
 	if in.err == nil || len(in.batches) > 0 {
-		p.deliver(Fetched{Batches: in.batches, HighWatermark: rp.HighWatermark, LogStart: rp.LogStartOffset})
+		p.deliver(Fetched{Batches: in.batches, Buffer: data.buf, HighWatermark: rp.HighWatermark, LogStart: rp.LogStartOffset})
 	}
 	if in.err == nil {
 		return

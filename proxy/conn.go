@@ -95,6 +95,8 @@ type exchange struct {
 	released chan struct{}
 	// answer returns a whole response frame. Its context ends with the connection.
 	answer func(ctx context.Context) (net.Buffers, error)
+	// answered runs after answer did and what it returned was written, or could not be.
+	answered func()
 	// hangUp ends the connection once the earlier answers are delivered.
 	hangUp error
 }
@@ -485,6 +487,9 @@ func (c *conn) deliverLocal(ex *exchange) error {
 	}
 	if ex.answer == nil {
 		return nil // a question of consult's
+	}
+	if ex.answered != nil {
+		defer ex.answered()
 	}
 	frame, err := ex.answer(c.ctx)
 	if err != nil {

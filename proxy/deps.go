@@ -43,10 +43,12 @@ type Lineage interface {
 }
 
 // FetchReply is the answer to a follower's Fetch. It writes itself, so that record
-// bytes go from the buffer they are kept in to the socket.
+// bytes go from the buffer they are kept in to the socket; Release says that they were
+// written, or will not be.
 type FetchReply interface {
 	// AppendFrame returns the whole response frame, with its length.
 	AppendFrame(correlationID int32, version int16) net.Buffers
+	Release()
 }
 
 // Replica is the virtual broker as other brokers see it: it answers the requests of

@@ -117,12 +117,15 @@ func (c *conn) virtualFetch(r *request) (exchange, error) {
 		return c.redirectFetch(r, req), nil
 	}
 	ex := relayed(r.header)
+	release := func() {}
+	ex.answered = func() { release() }
 	c.followerOnly(&ex,
 		func(ctx context.Context) (net.Buffers, error) {
 			reply, err := c.p.deps.Replica.Fetch(ctx, req)
 			if err != nil {
 				return nil, err
 			}
+			release = reply.Release
 			return reply.AppendFrame(r.correlation, r.version), nil
 		},
 		func(context.Context) (net.Buffers, error) {

@@ -438,6 +438,8 @@ func (r *fakeReplica) WriteTxnMarkers(_ context.Context, req *kmsg.WriteTxnMarke
 
 type fakeReply struct{ resp *kmsg.FetchResponse }
 
+func (r fakeReply) Release() {}
+
 func (r fakeReply) AppendFrame(correlation int32, version int16) net.Buffers {
 	r.resp.Version = version
 	return net.Buffers{appendResponse(nil, r.resp, correlation)}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/controller"
@@ -24,8 +25,9 @@ type ManagerConfig struct {
 	Virtual ids.Virtual
 	// MaxLag is replica.lag.time.max.ms, Kafka's default 30 s.
 	MaxLag time.Duration
-	// BufferBytes is the budget for records that are on their way (mirror.buffer.memory.bytes).
-	BufferBytes int64
+	// Buffers is the memory for records that are on their way (mirror.buffer.memory.bytes),
+	// the same that the sources read into. nil makes a pool of 256 MiB.
+	Buffers *pool.Pool
 	// StopReplicaWait is mirror.stop.replica.wait.ms.
 	StopReplicaWait time.Duration
 	// Retries of a failed partition (mirror.failed.retry.*); no retries with
@@ -79,7 +81,9 @@ func NewManager(cfg ManagerConfig, image *metadata.Image, broker VirtualBroker, 
 		return nil, fmt.Errorf("node id %d is not a virtual broker's (offset %d)", cfg.ID, cfg.Virtual)
 	}
 	cfg.MaxLag = cmp.Or(cfg.MaxLag, 30*time.Second)
-	cfg.BufferBytes = cmp.Or(cfg.BufferBytes, 256<<20)
+	if cfg.Buffers == nil {
+		cfg.Buffers = pool.New(256 << 20)
+	}
 	cfg.RetryInitialBackoff = cmp.Or(cfg.RetryInitialBackoff, time.Second)
 	cfg.RetryMaxBackoff = cmp.Or(cfg.RetryMaxBackoff, 5*time.Minute)
 	return &Manager{
@@ -144,6 +148,7 @@ func (m *Manager) tick() {
 			led++
 			p.step(func(now time.Time) {
 				p.machine.Tick(now)
+				p.relieveLocked()
 				p.resumeLocked()
 				p.retryLocked(now)
 			})
@@ -159,7 +164,7 @@ func (m *Manager) tick() {
 func (m *Manager) share() int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return max(m.cfg.BufferBytes/int64(max(m.leading, 1)), 64<<10)
+	return max(m.cfg.Buffers.Budget()/int64(max(m.leading, 1)), 64<<10)
 }
 
 func (m *Manager) all() []*partition {

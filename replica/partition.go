@@ -100,6 +100,9 @@ func (p *partition) close() {
 	p.mu.Unlock()
 	p.cancel()
 	p.wg.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.buf.reset()
 }
 
 // step runs f under the lock and carries out what the machine asks for.
@@ -589,6 +592,13 @@ func (p *partition) ranDryLocked() {
 	}
 }
 
+// relieveLocked lets go of all that is not needed when memory is scarce.
+func (p *partition) relieveLocked() {
+	if p.m.cfg.Buffers.Pressed() {
+		p.evictLocked(0)
+	}
+}
+
 // evictLocked drops what no in-sync follower needs, keeping up to keep bytes for those
 // that lag a little.
 func (p *partition) evictLocked(keep int64) {
@@ -627,7 +637,7 @@ func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
 		}
 		b := f.Batches[i]
 		b.SetLeaderEpoch(stamp)
-		p.buf.append(b)
+		p.buf.appendFrom(b, f.Buffer)
 	}
 	p.wellLocked(s.epoch)
 	if p.machine.Status().End >= p.sourceHW {

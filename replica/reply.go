@@ -4,14 +4,32 @@ import (
 	"encoding/binary"
 	"net"
 
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 )
 
 // FetchReply is the answer to a follower's Fetch. It writes itself, so that the records
-// go from the source's bytes to the socket without being copied.
+// go from the source's bytes to the socket without being copied. Whoever gets one releases
+// it once it was written, or will not be.
 type FetchReply struct {
 	ErrorCode int16
 	Topics    []TopicReply
+
+	sent func()
+}
+
+// Release gives up the records, and lets reading go on that waited for the reply to be
+// written. Calling it again does nothing.
+func (r *FetchReply) Release() {
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			r.Topics[i].Partitions[j].drop()
+		}
+	}
+	if r.sent != nil {
+		r.sent()
+		r.sent = nil
+	}
 }
 
 // TopicReply is one topic of a FetchReply. Name is used below v13, ID from there on.
@@ -32,6 +50,16 @@ type PartitionReply struct {
 	DivergingEnd   int64
 	Records        [][]byte
 	Size           int // of Records
+
+	hold []*pool.Buffer // what Records lie in
+}
+
+// drop gives up the records.
+func (r *PartitionReply) drop() {
+	for _, b := range r.hold {
+		b.Release()
+	}
+	r.Records, r.hold, r.Size = nil, nil, 0
 }
 
 // AppendFrame returns the whole response frame, size and header included, for Fetch v12

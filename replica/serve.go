@@ -72,11 +72,14 @@ func (m *Manager) Fetch(ctx context.Context, req *kmsg.FetchRequest) (*FetchRepl
 		if m.answer(qs, int(req.MaxBytes), last) || last {
 			break
 		}
+		// Nothing to write: whoever waits for that need not.
+		resume(qs)
 		select {
 		case <-wake:
 		case <-deadline.C:
 			last = true
 		case <-ctx.Done():
+			reply.Release()
 			return nil, ctx.Err()
 		}
 	}
@@ -91,6 +94,9 @@ func (m *Manager) Fetch(ctx context.Context, req *kmsg.FetchRequest) (*FetchRepl
 			q.p.told(replica, q.reply.HighWatermark)
 		}
 	}
+	// Writing goes first: the follower waits for it, and reading on fills buffers for the
+	// answer after this one.
+	reply.sent = func() { resume(qs) }
 	return reply, nil
 }
 
@@ -171,6 +177,20 @@ func (p *partition) told(replica int32, hw int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.machine.Told(replica, hw)
+}
+
+func resume(qs []*question) {
+	for _, q := range qs {
+		if q.p != nil {
+			q.p.resume()
+		}
+	}
+}
+
+// resume reads on if followers have taken enough.
+func (p *partition) resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.resumeLocked()
 }
 
@@ -196,7 +216,8 @@ func (p *partition) answer(q *question, left int, ready, last bool) bool {
 	r := q.reply
 	r.ErrorCode, r.HighWatermark, r.LogStart = d.Code, d.HighWatermark, d.LogStart
 	r.Diverging, r.DivergingEpoch, r.DivergingEnd = d.Diverging, d.DivergingTo.Epoch, d.DivergingTo.Start
-	r.Records, r.Size, q.lagging = nil, 0, false
+	r.drop()
+	q.lagging = false
 	switch {
 	case d.Code == leading.CodeUnknownLeaderEpoch && q.req.CurrentLeaderEpoch == p.machine.Status().Epoch && !last:
 		// Ours, but not ready: wait. An error would cost the follower its back-off.
@@ -209,7 +230,7 @@ func (p *partition) answer(q *question, left int, ready, last bool) bool {
 	case d.Serve == leading.ServeNothing:
 		p.ranDryLocked()
 	case d.Serve == leading.ServeBuffer && (left > 0 || !ready):
-		r.Records, r.Size = p.buf.read(nil, d.Offset, d.End, min(q.max, max(left, 0)))
+		r.Records, r.hold, r.Size = p.buf.read(d.Offset, d.End, min(q.max, max(left, 0)))
 		return r.Size > 0
 	}
 	return p.machine.NewsFor(q.req.Replica, q.req.CurrentLeaderEpoch, q.req.Offset)
@@ -251,7 +272,8 @@ func (p *partition) pastGap(q *question, replicaHW int64, left int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if d := p.machine.PastGap(q.req, q.laggard, replicaHW); d.Serve == leading.ServeBuffer {
-		q.reply.Records, q.reply.Size = p.buf.read(nil, d.Offset, d.End, min(q.max, left))
+		r := q.reply
+		r.Records, r.hold, r.Size = p.buf.read(d.Offset, d.End, min(q.max, left))
 	}
 }
 

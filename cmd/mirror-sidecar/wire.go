@@ -18,6 +18,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
 	"github.com/cluster-mirroring/mirror-sidecar/health"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/proxy"
@@ -37,7 +38,7 @@ func wiring() fx.Option {
 	return fx.Options(
 		fx.Provide(
 			newMetrics, newHealth, newControllers, newCluster, newClients, newBroker, newStore,
-			newFences, newCoordinator, newSources, newManager, newProxies,
+			newFences, newCoordinator, newBuffers, newSources, newManager, newProxies,
 		),
 		fx.Invoke(func(*proxies, *coordinator.Reconciler, *replica.Manager) {}),
 	)
@@ -48,6 +49,9 @@ func newMetrics() *prometheus.Registry {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
+
+// newBuffers is the memory that records travel in, from sources to followers.
+func newBuffers(cfg *config.Sidecar) *pool.Pool { return pool.New(cfg.BufferMemory) }
 
 func newHealth(lc fx.Lifecycle, cfg *config.Sidecar, metrics *prometheus.Registry) *health.Server {
 	s := health.New(cfg.HTTPListen, metrics)
@@ -307,23 +311,23 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 	return co, r, l, nil
 }
 
-func newSources(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, store *coordinator.Store, reg *prometheus.Registry, log *slog.Logger) (*coordinator.Sources, error) {
+func newSources(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, store *coordinator.Store, buffers *pool.Pool, reg *prometheus.Registry, log *slog.Logger) (*coordinator.Sources, error) {
 	s := coordinator.NewSources(coordinator.SourcesConfig{
-		HomeID: c.home.ID, ClusterID: c.id, Fetchers: cfg.ReplicaFetchers, Providers: cfg.Providers,
+		HomeID: c.home.ID, ClusterID: c.id, Fetchers: cfg.ReplicaFetchers, Providers: cfg.Providers, Buffers: buffers,
 	}, store.View(), log)
 	lc.Append(fx.Hook{OnStart: s.Start, OnStop: s.Stop})
 	return s, reg.Register(s)
 }
 
 func newManager(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, b *replica.Broker, ctl *controller.Client,
-	co *coordinator.Coordinator, l *led, sources *coordinator.Sources, reg *prometheus.Registry, log *slog.Logger,
+	co *coordinator.Coordinator, l *led, sources *coordinator.Sources, buffers *pool.Pool, reg *prometheus.Registry, log *slog.Logger,
 ) (*replica.Manager, error) {
 	metrics, err := replica.NewMetrics(reg)
 	if err != nil {
 		return nil, err
 	}
 	m, err := replica.NewManager(replica.ManagerConfig{
-		ID: b.ID(), Virtual: cfg.VirtualOffset, BufferBytes: cfg.BufferMemory, StopReplicaWait: cfg.StopReplicaWait,
+		ID: b.ID(), Virtual: cfg.VirtualOffset, Buffers: buffers, StopReplicaWait: cfg.StopReplicaWait,
 		RetryInitialBackoff: cfg.RetryInitialBackoff, RetryMaxBackoff: cfg.RetryMaxBackoff, RetryMaxAttempts: cfg.RetryMaxAttempts, Metrics: metrics,
 	}, c.image, b, ctl, coordinator.NewLeaders(co), sources, cl.calls, cl.polls, log)
 	if err != nil {

@@ -35,6 +35,14 @@ func TestReport(t *testing.T) {
 	if rep.Ratios["mirror-sidecar/native"] != 0.9 || len(rep.Ratios) != 1 {
 		t.Errorf("ratios %v", rep.Ratios)
 	}
+	// Next to each other: 2/4, 9/10 and 3/4.
+	rep2 := makeReport(map[string][]round{
+		nativeSystem:  {{MBPerS: 4}, {MBPerS: 10}, {MBPerS: 4}},
+		sidecarSystem: {{MBPerS: 2}, {MBPerS: 9}, {MBPerS: 3}},
+	}, run{})
+	if r := rep2.Ratios["mirror-sidecar/native"]; r != 0.75 {
+		t.Errorf("ratio of rounds that were run in turn: %v", r)
+	}
 	raw, err := json.Marshal(rep)
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,9 @@ type run struct {
 	Destination string    `json:"destination"`
 }
 
-// report is the file. MB and GB are 10^6 and 10^9 bytes of the source's log.
+// report is the file. MB and GB are 10^6 and 10^9 bytes of the source's log. A ratio is the
+// median of the ratios of the rounds that were run next to each other, or that of the
+// medians for systems that were not run in turn.
 type report struct {
 	Sidecar     *figures           `json:"mirror-sidecar,omitempty"`
 	MirrorMaker *figures           `json:"mirrormaker2,omitempty"`
@@ -61,6 +63,15 @@ func median(rounds []round) *figures {
 	return &figures{round: sorted[(len(sorted)-1)/2], Rounds: rounds} // of two the slower
 }
 
+func medianRatio(a, b []round) float64 {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i].MBPerS / b[i].MBPerS
+	}
+	slices.Sort(ratios)
+	return ratios[(len(ratios)-1)/2]
+}
+
 func makeReport(rounds map[string][]round, about run) report {
 	rep := report{
 		Sidecar: median(rounds[sidecarSystem]), MirrorMaker: median(rounds[mirrorMakerSystem]), Native: median(rounds[nativeSystem]),
@@ -74,7 +85,11 @@ func makeReport(rounds map[string][]round, about run) report {
 		{"mirrormaker2/native", rep.MirrorMaker, rep.Native},
 		{"mirror-sidecar/mirrormaker2", rep.Sidecar, rep.MirrorMaker},
 	} {
-		if pair.a != nil && pair.b != nil {
+		switch {
+		case pair.a == nil || pair.b == nil:
+		case pair.a != rep.MirrorMaker && pair.b != rep.MirrorMaker && len(pair.a.Rounds) == len(pair.b.Rounds):
+			rep.Ratios[pair.name] = medianRatio(pair.a.Rounds, pair.b.Rounds)
+		default:
 			rep.Ratios[pair.name] = pair.a.MBPerS / pair.b.MBPerS
 		}
 	}
