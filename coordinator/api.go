@@ -153,7 +153,7 @@ func (c *Coordinator) deleteMirror(ctx context.Context, name string, validateOnl
 			states = append(states, record{kind: kindState, partition: k}, record{kind: kindLineage, partition: k})
 		}
 		for chunk := range slices.Chunk(append(states, records...), maxRecordsPerPut) {
-			if err := c.store.Put(ctx, chunk...); err != nil {
+			if err := c.store.PutAs(ctx, name, chunk...); err != nil {
 				return fmt.Errorf("delete mirror %s: %w", name, err)
 			}
 		}

@@ -83,6 +83,7 @@ type Coordinator struct {
 	mu       sync.Mutex            // guards the following
 	acquired map[int32]tenure      // state partitions whose barrier was read, by partition
 	locks    map[int32]*sync.Mutex // serialise read, check and write of a state partition
+	queues   map[int32]*queue      // leaders' writes that wait for a state partition
 
 	windows windows
 	links   links // see failback.go
@@ -105,7 +106,7 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, deps: deps, log: log, view: deps.Store.View(), img: deps.Image, store: deps.Store,
-		acquired: map[int32]tenure{}, locks: map[int32]*sync.Mutex{},
+		acquired: map[int32]tenure{}, locks: map[int32]*sync.Mutex{}, queues: map[int32]*queue{},
 		windows: windows{leases: map[string]*lease{}, held: map[int32]int{}},
 	}
 	return c, nil
@@ -135,6 +136,7 @@ func (c *Coordinator) forgetLost() {
 	for p, t := range c.acquired {
 		if now, mine := c.tenure(p); !mine || now != t {
 			delete(c.acquired, p)
+			c.store.release(p, nil)
 		}
 	}
 }
@@ -211,9 +213,9 @@ func (c *Coordinator) Of(key string) (int32, error) {
 }
 
 // act runs fn as the coordinator of a key: the own view has everything that was written
-// before, and nobody else here writes to the key's state partition meanwhile. What fences
-// a sidecar that wrongly believes to be coordinator is the epochs in the records; when
-// writes become transactional, taking over fences its producer as well.
+// before, and nobody else here writes to the key's state partition meanwhile. A sidecar
+// that wrongly believes to be the coordinator can read, but not write: whoever came after
+// it has taken the partition's transactional id.
 func (c *Coordinator) act(ctx context.Context, key string, fn func() error) error {
 	partition, ok := c.store.PartitionOf(key)
 	if !ok {
@@ -229,12 +231,13 @@ func (c *Coordinator) act(ctx context.Context, key string, fn func() error) erro
 	c.mu.Lock()
 	had, ok := c.acquired[partition]
 	c.mu.Unlock()
-	if !ok || had != now {
-		if err := c.store.Barrier(ctx, partition); err != nil {
+	if !ok || had != now || !c.store.Holds(partition) {
+		if err := c.store.Acquire(ctx, partition); err != nil {
 			return fmt.Errorf("become coordinator of %s-%d: %w", StateTopic, partition, err)
 		}
 		still, mine := c.tenure(partition)
 		if !mine || still != now {
+			c.store.release(partition, nil)
 			return ErrNotCoordinator
 		}
 		c.mu.Lock()
@@ -366,23 +369,9 @@ func (c *Coordinator) write(ctx context.Context, w stateWrite) error {
 	return nil
 }
 
-// writeLocal is the coordinator's side of a write.
-func (c *Coordinator) writeLocal(ctx context.Context, w stateWrite) error {
-	return c.act(ctx, w.key.text(), func() error {
-		records, err := check(c.view, w)
-		if err != nil {
-			return err
-		}
-		if len(records) == 0 {
-			return nil
-		}
-		return c.store.Put(ctx, records...)
-	})
-}
-
 // check decides whether a write may be done and returns the records to write. It is a
-// pure function of the view.
-func check(v *View, w stateWrite) ([]record, error) {
+// pure function of what is known.
+func check(v known, w stateWrite) ([]record, error) {
 	old, _ := v.State(w.key.mirror, w.key.tp)
 	if w.leaderEpoch < old.LeaderEpoch {
 		return nil, fmt.Errorf("%w: epoch %d, recorded is %d", ErrFencedLeaderEpoch, w.leaderEpoch, old.LeaderEpoch)

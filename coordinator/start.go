@@ -191,7 +191,7 @@ func (c *Coordinator) begin(ctx context.Context, mirror string, begin []beginnin
 		// What is wrong now must be gone before anybody leads.
 		for _, part := range [][]record{forget, records} {
 			for chunk := range slices.Chunk(part, maxRecordsPerPut) {
-				if err := c.store.Put(ctx, chunk...); err != nil {
+				if err := c.store.PutAs(ctx, mirror, chunk...); err != nil {
 					return err
 				}
 			}

@@ -53,7 +53,8 @@ type Store struct {
 	view *View
 
 	nonce    atomic.Int64
-	producer *kgo.Client
+	barriers *kgo.Client // writes barriers, which are no state and need no transaction
+	writers  writers
 	ready    chan struct{} // closed once the topic was read to the end seen at start
 	once     sync.Once     // closes ready
 	stop     context.CancelFunc
@@ -62,7 +63,21 @@ type Store struct {
 
 // NewStore returns a store that does nothing before Start.
 func NewStore(cfg StoreConfig, img *metadata.Image, ctl Controllers, log *slog.Logger) (*Store, error) {
-	opts := append(slices.Clone(cfg.Opts),
+	s := &Store{
+		cfg: cfg, img: img, ctl: ctl, log: log, view: NewView(), ready: make(chan struct{}), done: make(chan struct{}),
+		writers: writers{held: map[int32]*kgo.Client{}},
+	}
+	p, err := kgo.NewClient(s.writerOpts()...)
+	if err != nil {
+		return nil, fmt.Errorf("state topic: client: %w", err)
+	}
+	s.barriers = p
+	return s, nil
+}
+
+// writerOpts are what everything that writes to the state topic has in common.
+func (s *Store) writerOpts() []kgo.Opt {
+	return append(slices.Clone(s.cfg.Opts),
 		kgo.ClientID("mirror-state-writer"),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -74,11 +89,6 @@ func NewStore(cfg StoreConfig, img *metadata.Image, ctl Controllers, log *slog.L
 		kgo.UnknownTopicRetries(20),
 		kgo.DisableClientMetrics(),
 	)
-	p, err := kgo.NewClient(opts...)
-	if err != nil {
-		return nil, fmt.Errorf("state topic: client: %w", err)
-	}
-	return &Store{cfg: cfg, img: img, ctl: ctl, log: log, view: NewView(), producer: p, ready: make(chan struct{}), done: make(chan struct{})}, nil
 }
 
 // View returns what was read so far.
@@ -109,7 +119,8 @@ func (s *Store) Stop(ctx context.Context) error {
 			return fmt.Errorf("state topic: stop: %w", ctx.Err())
 		}
 	}
-	s.producer.Close()
+	s.writers.closeAll()
+	s.barriers.Close()
 	return nil
 }
 
@@ -178,8 +189,7 @@ func (s *Store) read(ctx context.Context, id ids.UUID) error {
 	cl, err := kgo.NewClient(append(slices.Clone(s.cfg.Opts),
 		kgo.ClientID("mirror-state-reader"),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{StateTopic: offsets}),
-		// Once writes are transactional, everybody reads committed; until then both are
-		// the same here.
+		// What a writer has not committed is not state (additions §1).
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(500*time.Millisecond),
 		kgo.MetadataMinAge(250*time.Millisecond),
@@ -231,7 +241,9 @@ func (s *Store) read(ctx context.Context, id ids.UUID) error {
 // partitions have now.
 func (s *Store) readToEnd(ctx context.Context, cl *kgo.Client, n int32) {
 	for ctx.Err() == nil {
-		ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, StateTopic)
+		// Up to the first transaction under way. What comes of that is the business of its
+		// coordinator, who waits for it before he acts.
+		ends, err := kadm.NewClient(cl).ListCommittedOffsets(ctx, StateTopic)
 		if err == nil {
 			err = ends.Error()
 		}
@@ -332,28 +344,9 @@ func (s *Store) Create(ctx context.Context) error {
 	return nil
 }
 
-// Put writes records to their partitions and returns when the own view has them.
-func (s *Store) Put(ctx context.Context, records ...record) error {
-	if len(records) > maxRecordsPerPut {
-		return fmt.Errorf("state topic: %d records in one write, at most %d", len(records), maxRecordsPerPut)
-	}
-	n := s.Partitions()
-	if n == 0 {
-		return fmt.Errorf("topic %s does not exist", StateTopic)
-	}
-	out := make([]*kgo.Record, 0, len(records))
-	for _, r := range records {
-		k, v, err := encodeRecord(r)
-		if err != nil {
-			return fmt.Errorf("state topic: encode: %w", err)
-		}
-		out = append(out, &kgo.Record{Topic: StateTopic, Partition: statePartition(r.coordinatorKey(), n), Key: k, Value: v})
-	}
-	return s.produce(ctx, out)
-}
-
 // Barrier writes a record to a partition and returns when the own view has read it: the
-// view then holds everything that was written before.
+// view then holds everything that was committed before. It waits for the transaction that
+// is under way in the partition, if there is one.
 func (s *Store) Barrier(ctx context.Context, partition int32) error {
 	k, v, err := encodeRecord(record{kind: kindBarrier, value: barrier{s.cfg.Self, s.nonce.Add(1)}})
 	if err != nil {
@@ -363,11 +356,16 @@ func (s *Store) Barrier(ctx context.Context, partition int32) error {
 }
 
 func (s *Store) produce(ctx context.Context, records []*kgo.Record) error {
-	for _, r := range s.producer.ProduceSync(ctx, records...) {
+	for _, r := range s.barriers.ProduceSync(ctx, records...) {
 		if r.Err != nil {
 			return fmt.Errorf("state topic: write to %s-%d: %w", StateTopic, r.Record.Partition, r.Err)
 		}
 	}
+	return s.readBack(ctx, records)
+}
+
+// readBack returns when the own view has records that were written.
+func (s *Store) readBack(ctx context.Context, records []*kgo.Record) error {
 	for _, r := range records {
 		if err := s.view.wait(ctx, r.Partition, r.Offset); err != nil {
 			return fmt.Errorf("state topic: %s-%d was written at offset %d but not read back: %w", StateTopic, r.Partition, r.Offset, err)
