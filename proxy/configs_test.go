@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -17,7 +18,15 @@ import (
 // own, and its topic s, which is stopped.
 type fakeConfigs struct {
 	denied error
-	got    []string // what was altered
+
+	mu  sync.Mutex // guards the following
+	got []string   // what was altered
+}
+
+func (f *fakeConfigs) altered() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.got)
 }
 
 func (f *fakeConfigs) Authorize(ctx context.Context, who Caller, _ bool) (string, error) {
@@ -48,6 +57,8 @@ func (f *fakeConfigs) Describe(_ context.Context, mirror string, keys []string) 
 }
 
 func (f *fakeConfigs) Alter(_ context.Context, clientID, mirror string, ops []ConfigOp, validateOnly bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, op := range ops {
 		f.got = append(f.got, fmt.Sprintf("%s %s %s %d %s %t", clientID, mirror, op.Name, op.Op, deref(op.Value), validateOnly))
 	}
@@ -310,8 +321,8 @@ func TestAlterMirrorConfigs(t *testing.T) {
 				if !slices.Equal(codes, tc.codes) {
 					t.Errorf("codes %v, want %v", codes, tc.codes)
 				}
-				if !slices.Equal(f.got, tc.done) {
-					t.Errorf("altered %q, want %q", f.got, tc.done)
+				if got := f.altered(); !slices.Equal(got, tc.done) {
+					t.Errorf("altered %q, want %q", got, tc.done)
 				}
 				sent := 0
 				for _, r := range b.requests() {
