@@ -273,7 +273,7 @@ func replicas(t *rapid.T, gaps bool) ([]log, Record) {
 		switch rapid.IntRange(0, 5).Draw(t, "op") {
 		case 0: // an election: somebody's log is what the leader goes on from
 			who := rapid.IntRange(0, len(logs)-1).Draw(t, "who")
-			old, _, known := state.ChainOf(Log{logs[who].end(), logs[who].last()})
+			old, _, known := state.ChainOf(Log{End: logs[who].end(), LastEpoch: logs[who].last()})
 			if !known {
 				t.Fatal("unknown log")
 			}
@@ -323,8 +323,8 @@ func TestCommonPrefixOfSimulatedLogs(t *testing.T) {
 				logs, state := replicas(t, gaps)
 				for _, a := range logs {
 					for _, b := range logs {
-						ca, ea, ok1 := state.ChainOf(Log{a.end(), a.last()})
-						cb, eb, ok2 := state.ChainOf(Log{b.end(), b.last()})
+						ca, ea, ok1 := state.ChainOf(Log{End: a.end(), LastEpoch: a.last()})
+						cb, eb, ok2 := state.ChainOf(Log{End: b.end(), LastEpoch: b.last()})
 						if !ok1 || !ok2 {
 							t.Fatalf("unknown: %v %v", a, b)
 						}
@@ -345,7 +345,7 @@ func TestAgreeOnSimulatedLogs(t *testing.T) {
 		in := make([]Log, len(logs))
 		want := logs[0].end()
 		for i, l := range logs {
-			in[i] = Log{l.end(), l.last()}
+			in[i] = Log{End: l.end(), LastEpoch: l.last()}
 			for _, m := range logs {
 				want = min(want, agreed(l, m, false))
 			}

@@ -84,12 +84,24 @@ func (c Chain) later(o Chain) bool {
 type Log struct {
 	End       int64
 	LastEpoch int32 // LastFetchedEpoch, Undefined for a log without records
+	// Visible is, with Epoch and Start, a record of the log that was read to tell its history
+	// where LastEpoch does not; nil if none was.
+	Visible *Entry
+}
+
+// Knows tells whether there is a chain for an epoch, so that a log that ends with it needs
+// no further question.
+func (r Record) Knows(epoch int32) bool {
+	_, ok := r.Chains[epoch]
+	return ok || epoch == Undefined
 }
 
 // ChainOf returns the chain of a log and the end up to which it is known. The chain is the
-// one kept under the log's last epoch. Where there is none (the epoch of a real leader
-// that appended nothing, R5), it is the floor of the newest chain, as OffsetForLeaderEpoch
-// would find it; known is false when nothing at all is known of a log that has records.
+// one kept under the log's last epoch. Where there is none (the epoch of a real leader that
+// appended nothing, R5), the log is that of an earlier leader, and which one cannot be told
+// from that epoch: only what all the chains that it may be have in common is known. A
+// record of it excludes those that do not have it. Known is false when nothing at
+// all is known of a log that has records.
 func (r Record) ChainOf(l Log) (c Chain, end int64, known bool) {
 	if l.LastEpoch == Undefined || l.End == 0 {
 		return nil, l.End, true
@@ -97,18 +109,47 @@ func (r Record) ChainOf(l Log) (c Chain, end int64, known bool) {
 	if c, ok := r.Chains[l.LastEpoch]; ok {
 		return c.Cut(l.End), l.End, true
 	}
+	if may := r.before(l); len(may) > 0 {
+		newest := may[len(may)-1].Cut(l.End)
+		end = l.End
+		for _, o := range may[:len(may)-1] {
+			end = min(end, CommonPrefix(newest, l.End, o.Cut(l.End), l.End))
+		}
+		return newest.Cut(end), end, true
+	}
 	_, newest := r.Newest()
 	if len(newest) == 0 {
 		return nil, 0, false
 	}
-	cut := newest.CutEpoch(l.LastEpoch)
-	e, o := newest.EndOffsetFor(l.LastEpoch, l.End)
-	if e == Undefined {
-		// Above everything known: the log may be longer than what the chain describes.
-		return cut.Cut(l.End), l.End, true
+	// Older than every leader on record: the floor of the newest chain, as
+	// OffsetForLeaderEpoch would find it.
+	end = l.End
+	if e, o := newest.EndOffsetFor(l.LastEpoch, l.End); e != Undefined {
+		end = min(o, end)
 	}
-	end = min(o, l.End)
-	return cut.Cut(end), end, true
+	return newest.CutEpoch(l.LastEpoch).Cut(end), end, true
+}
+
+// before returns the chains, oldest first, that were in force under leaders before the
+// log's last epoch: those that have the record that was read, if there are any.
+func (r Record) before(l Log) []Chain {
+	var all, have []Chain
+	for _, e := range slices.Sorted(maps.Keys(r.Chains)) {
+		c := r.Chains[e]
+		if e >= l.LastEpoch || len(c) == 0 {
+			continue
+		}
+		all = append(all, c)
+		if v := l.Visible; v != nil {
+			if at, ok := c.At(v.Start); ok && at.Epoch == v.Epoch {
+				have = append(have, c)
+			}
+		}
+	}
+	if len(have) > 0 {
+		return have
+	}
+	return all
 }
 
 // Seed translates the leader epoch cache of a real broker's log that ends at end (Epoch and

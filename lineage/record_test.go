@@ -22,63 +22,63 @@ func TestAgree(t *testing.T) {
 		{
 			"R5 the chain of the newest last record, cut at S",
 			map[int32]Chain{1: {{1, 0, 0}}, 2: {{1, 0, 0}, {2, 0, 50}}},
-			[]Log{{80, 2}, {60, 2}},
+			[]Log{{End: 80, LastEpoch: 2}, {End: 60, LastEpoch: 2}},
 			60,
 			Chain{{1, 0, 0}, {2, 0, 50}},
 		},
 		{
 			"C4 not the minimum of the ends",
 			map[int32]Chain{5: {{5, 0, 0}}, 6: {{5, 0, 0}, {6, 0, 120}}},
-			[]Log{{150, 5}, {130, 6}},
+			[]Log{{End: 150, LastEpoch: 5}, {End: 130, LastEpoch: 6}},
 			120,
 			Chain{{5, 0, 0}},
 		},
 		{
 			"C3 the chain of an epoch that was replaced is still there",
 			map[int32]Chain{1: {{1, 0, 0}}, 2: {{2, 0, 0}}, 3: {{1, 0, 0}}},
-			[]Log{{2, 3}},
+			[]Log{{End: 2, LastEpoch: 3}},
 			2,
 			Chain{{1, 0, 0}},
 		},
 		{
 			"C3 logs under different chains",
 			map[int32]Chain{1: {{1, 0, 0}}, 2: {{2, 0, 0}}, 3: {{1, 0, 0}}},
-			[]Log{{2, 3}, {1, 2}},
+			[]Log{{End: 2, LastEpoch: 3}, {End: 1, LastEpoch: 2}},
 			0,
 			nil,
 		},
 		{
 			"C8e an empty leader epoch does not make a log newer",
 			map[int32]Chain{1: {{1, 0, 0}}, 2: {{1, 0, 0}, {2, 0, 5}}, 3: {{1, 0, 0}}},
-			[]Log{{5, 3}, {9, 2}},
+			[]Log{{End: 5, LastEpoch: 3}, {End: 9, LastEpoch: 2}},
 			5,
 			Chain{{1, 0, 0}},
 		},
 		{
 			"R5 an unknown empty epoch is answered by the floor",
 			map[int32]Chain{1: {{1, 0, 0}}, 4: {{1, 0, 0}, {4, 0, 50}}},
-			[]Log{{60, 3}, {80, 4}},
+			[]Log{{End: 60, LastEpoch: 3}, {End: 80, LastEpoch: 4}},
 			50,
 			Chain{{1, 0, 0}},
 		},
 		{
 			"C12 S never passes what no virtual broker led",
 			map[int32]Chain{3: {{1, 0, 0}, {2, NoSource, 40}, {3, 0, 60}}},
-			[]Log{{80, 3}},
+			[]Log{{End: 80, LastEpoch: 3}},
 			40,
 			Chain{{1, 0, 0}},
 		},
 		{
 			"R14 a log that began behind a hole and one that did not",
 			map[int32]Chain{1: {{1, 0, 0}}, 2: {{2, 3, 200}}},
-			[]Log{{260, 2}, {100, 1}},
+			[]Log{{End: 260, LastEpoch: 2}, {End: 100, LastEpoch: 1}},
 			100,
 			nil,
 		},
 		{
 			"an empty log",
 			map[int32]Chain{1: {{1, 0, 0}}},
-			[]Log{{0, Undefined}, {10, 1}},
+			[]Log{{End: 0, LastEpoch: Undefined}, {End: 10, LastEpoch: 1}},
 			0,
 			nil,
 		},
@@ -94,7 +94,7 @@ func TestAgree(t *testing.T) {
 			}
 		})
 	}
-	if _, _, ok := NewRecord().Agree([]Log{{10, 3}}); ok {
+	if _, _, ok := NewRecord().Agree([]Log{{End: 10, LastEpoch: 3}}); ok {
 		t.Error("a log of an epoch that nobody knows counts as known")
 	}
 }
@@ -196,5 +196,44 @@ func TestSeed(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// A real leader that no sidecar followed leaves an epoch that is on nobody's record. Its log
+// may be that of any earlier leader, not only of the last.
+func TestChainOfALogUnderAnUnknownEpoch(t *testing.T) {
+	fenced := Chain{{1, 0, 0}, {2, 1, 3}, {2, NoSource, 4}, {3, NoSource, 6}}
+	took := Chain{{1, 0, 0}, {2, 1, 3}, {5, 2, 4}}
+	both := map[int32]Chain{4: fenced, 5: took}
+	for _, tt := range []struct {
+		name    string
+		chains  map[int32]Chain
+		epoch   int32
+		visible *Entry
+		chain   Chain
+		end     int64
+	}{
+		{"what both have in common", both, 6, nil, took[:2], 4},
+		{"a record of the older one", both, 6, &Entry{Epoch: 2, Start: 5}, fenced, 7},
+		{"a record of the newer one", both, 6, &Entry{Epoch: 5, Start: 5}, took, 7},
+		{"a record that both have", both, 6, &Entry{Epoch: 2, Start: 3}, took[:2], 4},
+		{"a record that nobody has", both, 6, &Entry{Epoch: 6, Start: 6}, took[:2], 4},
+		{"known after all", both, 4, nil, fenced, 7},
+		{"one chain", map[int32]Chain{5: took, 9: {{9, 3, 0}}}, 7, nil, took, 7},
+		{"one chain is a part of the other", map[int32]Chain{4: took[:2], 5: took}, 6, nil, took[:2], 4},
+		{"older than all, as the floor of the newest", map[int32]Chain{5: took}, 4, nil, took[:2], 4},
+		{"older than all, and newer than its records", map[int32]Chain{5: took[:2]}, 4, nil, took[:2], 7},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, end, known := record(tt.chains).ChainOf(Log{End: 7, LastEpoch: tt.epoch, Visible: tt.visible})
+			if !known || end != tt.end || !slices.Equal(c, tt.chain) {
+				t.Errorf("got %v to %d, %v, want %v to %d", c, end, known, tt.chain, tt.end)
+			}
+		})
+	}
+	for epoch, want := range map[int32]bool{4: true, 6: false, Undefined: true} {
+		if got := record(both).Knows(epoch); got != want {
+			t.Errorf("Knows(%d) = %v", epoch, got)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -269,7 +270,7 @@ func (p *partition) askHighWatermarks(ctx context.Context, a leading.AskHighWate
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	var mu sync.Mutex
-	known := map[int32]int64{}
+	known, records := map[int32]int64{}, map[int32]lineage.Entry{}
 	var wg sync.WaitGroup
 	for id, offset := range a.Replicas {
 		wg.Go(func() {
@@ -278,13 +279,22 @@ func (p *partition) askHighWatermarks(ctx context.Context, a leading.AskHighWate
 				p.log.Warn("asking a replica for its high watermark", "broker", id, "error", err)
 				return
 			}
+			var below *lineage.Entry
+			if slices.Contains(a.Records, id) {
+				if below, err = p.m.recordAt(ctx, id, p.tp, p.topic, hw-1); err != nil {
+					p.log.Warn("asking a replica for its last visible record", "broker", id, "error", err)
+				}
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			known[id] = hw
+			if below != nil {
+				records[id] = *below
+			}
 		})
 	}
 	wg.Wait()
-	p.step(func(now time.Time) { p.machine.HighWatermarks(now, a.Epoch, known) })
+	p.step(func(now time.Time) { p.machine.HighWatermarks(now, a.Epoch, known, records) })
 }
 
 func (p *partition) probe(ctx context.Context, a leading.ProbeSource, seq int) {

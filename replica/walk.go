@@ -1,8 +1,12 @@
 package replica
 
 import (
+	"context"
+	"fmt"
 	"slices"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
 )
 
@@ -99,4 +103,24 @@ func (w walk) cache() (out []cached, logEnd int64, err error) {
 	}
 	slices.Reverse(out)
 	return out, logEnd, nil
+}
+
+// recordAt returns the epoch of a replica's record at offset, with the offset as Start, by a
+// consumer Fetch, so only below its high watermark; nil if it shows none that covers it.
+func (m *Manager) recordAt(ctx context.Context, id int32, tp ids.TopicPartition, topic string, offset int64) (*lineage.Entry, error) {
+	if offset < 0 {
+		return nil, nil
+	}
+	got, err := m.fetchOne(ctx, m.calls, id, tp, topic, fetchArgs{replica: -1, epoch: -1, leaderEpoch: -1, offset: offset, lastEpoch: -1, maxBytes: 1})
+	if err != nil {
+		return nil, err
+	}
+	b, _, err := batch.Next(got.RecordBatches)
+	if err != nil {
+		return nil, fmt.Errorf("batch of %s-%d at %d on broker %d: %w", topic, tp.Partition, offset, id, err)
+	}
+	if len(b) == 0 || b.BaseOffset() > offset {
+		return nil, nil
+	}
+	return &lineage.Entry{Epoch: b.LeaderEpoch(), SourceEpoch: lineage.NoSource, Start: offset}, nil
 }

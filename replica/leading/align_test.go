@@ -1,6 +1,7 @@
 package leading
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
@@ -126,5 +127,47 @@ func TestAStartOverAnUnknownLogBeginsAtZero(t *testing.T) {
 	}
 	if d := r.fetch(1, 80, 4); !d.Diverging || d.DivergingTo.Start != 0 {
 		t.Errorf("answered %+v", d)
+	}
+}
+
+// A real leader of epoch 4 came and went before any sidecar followed it. What its log is
+// cannot be told from its epoch, and is asked for.
+func TestR5ALogUnderAnUnknownEpochIsToldByARecord(t *testing.T) {
+	for name, tt := range map[string]struct {
+		record *lineage.Entry
+		s      int64
+	}{
+		"it has the records that the last virtual leader replaced": {&lineage.Entry{Epoch: 1, Start: 69}, 50},
+		"it is the log of the last virtual leader":                 {&lineage.Entry{Epoch: 3, Start: 69}, 80},
+		"it shows nothing": {nil, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.metadata(nil)
+			r.state(chains(map[int32]lineage.Chain{
+				2: {{Epoch: 1, SourceEpoch: 0, Start: 0}, {Epoch: 1, SourceEpoch: lineage.NoSource, Start: 50}},
+				3: {{Epoch: 1, SourceEpoch: 0, Start: 0}, {Epoch: 3, SourceEpoch: 1, Start: 50}},
+			}), consented)
+			for id := int32(1); id <= 3; id++ {
+				r.fetch(id, 80, 4)
+			}
+			if got := r.last(AskHighWatermarks{}).(AskHighWatermarks); !slices.Equal(got.Records, []int32{1, 2, 3}) {
+				t.Fatalf("asks %+v", got)
+			}
+			records := map[int32]lineage.Entry{}
+			for id := int32(1); tt.record != nil && id <= 3; id++ {
+				records[id] = *tt.record
+			}
+			r.m.HighWatermarks(r.now, rigEpoch, map[int32]int64{1: 70, 2: 70, 3: 70}, records)
+			r.take()
+			if got := r.last(ProbeSource{}).(ProbeSource); got.Offset != tt.s {
+				t.Errorf("S is %d, want %d", got.Offset, tt.s)
+			}
+		})
+	}
+	r := newRig(t)
+	r.collected([3]int64{80, 80, 80})
+	if got := r.last(AskHighWatermarks{}).(AskHighWatermarks); len(got.Records) > 0 {
+		t.Errorf("asks for what is on record: %+v", got)
 	}
 }

@@ -26,6 +26,7 @@ type Machine struct {
 	refStart  int64          // lowest start of the logs that S was computed from
 	refEnd    int64          // end of the longest of them
 	ref       []int32        // the members S was computed from (R16)
+	refLogs   []lineage.Log  // and their logs
 	knownHW   int64
 	jumpStart int64 // log start after a jump over a hole; 0 if there was none (R14)
 	jumpedAt  int64 // what was agreed before the jump
@@ -193,34 +194,44 @@ func (m *Machine) collect() {
 	if !ok {
 		return
 	}
-	logs := make([]lineage.Log, len(members))
+	var ask []int32
+	m.refLogs = make([]lineage.Log, len(members))
 	for i, id := range members {
 		f := m.followers[id]
-		logs[i] = lineage.Log{End: f.offset, LastEpoch: f.lastEpoch}
+		m.refLogs[i] = lineage.Log{End: f.offset, LastEpoch: f.lastEpoch}
+		if !m.record.Knows(f.lastEpoch) {
+			ask = append(ask, id)
+		}
 		if i == 0 || f.logStart < m.refStart {
 			m.refStart = f.logStart
 		}
 		m.refEnd = max(m.refEnd, f.offset)
 	}
-	s, chain, known := m.record.Agree(logs)
-	if !known {
-		// Records of an epoch that no sidecar has ever read the history of. Only consent
-		// may drop them.
-		s, chain, m.unknown = 0, nil, true
-	}
-	m.s, m.chain, m.ref = s, chain, members
+	m.ref = members
+	m.agree()
 	m.phase = AskingHW
-	ask := map[int32]int64{}
+	at := map[int32]int64{}
 	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
 		if b, ok := m.view.Brokers[id]; !ok || b.Fenced {
 			continue
 		}
-		ask[id] = lineage.Undefined
+		at[id] = lineage.Undefined
 		if f := m.followers[id]; f != nil && f.seen {
-			ask[id] = f.offset
+			at[id] = f.offset
 		}
 	}
-	m.do(AskHighWatermarks{m.epoch, ask})
+	m.do(AskHighWatermarks{m.epoch, at, ask})
+}
+
+// agree computes S (R5).
+func (m *Machine) agree() {
+	s, chain, known := m.record.Agree(m.refLogs)
+	if !known {
+		// Records of an epoch that no sidecar has ever read the history of. Only consent
+		// may drop them.
+		s, chain = 0, nil
+	}
+	m.s, m.chain, m.unknown = s, chain, !known
 }
 
 // members returns the real replicas from whose logs S is computed.
@@ -306,8 +317,10 @@ func (m *Machine) reported(id int32) bool {
 	return f != nil && f.seen && f.brokerEpoch == m.view.Brokers[id].Epoch
 }
 
-// HighWatermarks takes what live real replicas answered (R6).
-func (m *Machine) HighWatermarks(now time.Time, epoch int32, known map[int32]int64) {
+// HighWatermarks takes what live real replicas answered (R6). records are what was asked
+// for beside that, by their Epoch and Start: the history of a log that ends with the epoch
+// of a real leader that no sidecar followed is told by a record of it (R5).
+func (m *Machine) HighWatermarks(now time.Time, epoch int32, known map[int32]int64, records map[int32]lineage.Entry) {
 	if epoch != m.epoch || m.phase != AskingHW {
 		return
 	}
@@ -316,6 +329,14 @@ func (m *Machine) HighWatermarks(now time.Time, epoch int32, known map[int32]int
 		if !m.cfg.Virtual.Is(id) {
 			m.knownHW = max(m.knownHW, hw)
 		}
+	}
+	if len(records) > 0 {
+		for i, id := range m.ref {
+			if r, ok := records[id]; ok {
+				m.refLogs[i].Visible = &r
+			}
+		}
+		m.agree()
 	}
 	m.phase = Probing
 	if !m.asItIs() {

@@ -3,6 +3,7 @@ package leading
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -179,6 +180,8 @@ type simConfig struct {
 	min    int
 	elr    bool
 	budget simBudget
+	// failback: the source has mirrored from here before, and both went on alone since.
+	failback bool
 }
 
 type simBudget struct{ crash, virt, unclean, appends, retain, stop int }
@@ -196,7 +199,8 @@ type simWorld struct {
 	nextID  int
 	gone    map[int]bool // ids that the source lost: compacted, retained, truncated
 	state   lineage.Record
-	barrier int32 // epoch of the newest barrier in the state topic
+	link    lineage.Link // what the source says of the mirror it was, with failback
+	barrier int32        // epoch of the newest barrier in the state topic
 	visible map[int64]int
 	stopped int // 0 mirroring, 1 stopping, 2 stopped
 	giveUp  bool
@@ -225,7 +229,47 @@ func newSim(cfg simConfig) *simWorld {
 	}
 	w.append(0)
 	w.append(1)
+	if cfg.failback {
+		w.failedOver()
+	}
 	return w
+}
+
+// failedOver: the source's records so far came from here, under two epochs of ours; then
+// it went on, and so did clients here, whose records not all replicas got. A real broker
+// leads, and the virtual ones have just been assigned.
+func (w *simWorld) failedOver() {
+	w.sle = 1
+	w.append(0)
+	w.link = lineage.Link{LastEpoch: 2, LastOffset: w.source.end, History: lineage.Chain{
+		{Epoch: 0, SourceEpoch: 1, Start: 0}, {Epoch: 1, SourceEpoch: 2, Start: w.source.batches[2].base},
+	}}
+	ours := slices.Clone(w.source.batches)
+	end := w.source.end
+	w.sle = 2
+	w.append(1)
+	for i := range ours {
+		ours[i].epoch++
+	}
+	for i := range int64(3) { // the last mirrored epoch went on, then there was another
+		w.nextID++
+		w.gone[w.nextID] = true
+		ours = append(ours, simBatch{end + i, end + i, 2 + int32(i/2), w.nextID})
+	}
+	isr := int64(math.MaxInt64)
+	for i, r := range w.real {
+		for _, b := range ours[:len(ours)-i] {
+			r.log.append(b)
+		}
+		isr = min(isr, r.log.end)
+	}
+	for _, r := range w.real {
+		r.hw = isr
+	}
+	w.publish(func(m *simMeta) {
+		m.leader, m.le = w.real[0].id, 4
+		m.isr = simVirtual.Real(m.isr)
+	})
 }
 
 func (w *simWorld) machine(id int32) *Machine {
@@ -838,13 +882,18 @@ func (w *simWorld) act(v *simVirt) {
 			})
 		case AskHighWatermarks:
 			w.again(v, "ask for high watermarks", func() func() {
-				known := map[int32]int64{}
+				known, last := map[int32]int64{}, map[int32]lineage.Entry{}
 				for id := range a.Replicas {
-					if r := w.byID(id); r.up {
-						known[id] = r.hw
+					r := w.byID(id)
+					if !r.up {
+						continue
+					}
+					known[id] = r.hw
+					if seen := r.log.read(r.hw-1, r.hw, 1); len(seen) > 0 && slices.Contains(a.Records, id) {
+						last[id] = lineage.Entry{Epoch: seen[0].epoch, Start: r.hw - 1}
 					}
 				}
-				return home(func() { m.HighWatermarks(w.now, a.Epoch, known) })
+				return home(func() { m.HighWatermarks(w.now, a.Epoch, known, last) })
 			})
 		case ProbeSource:
 			w.again(v, "probe the source", func() func() {
@@ -1008,7 +1057,11 @@ func (w *simWorld) fetchVirtual(v *simVirt) bool {
 	}
 	// R11: the real leader's history is kept under its epoch before joining.
 	if newest, _ := w.state.Newest(); newest <= l.view.le {
-		w.state = w.state.With(l.view.le, w.state.Seed(l.log.cache, l.log.end))
+		chain := w.state.Seed(l.log.cache, l.log.end)
+		if w.cfg.failback && w.ready == 0 { // a start; later the source is not asked
+			chain = w.state.SeedLinked(l.log.cache, l.log.end, w.link)
+		}
+		w.state = w.state.With(l.view.le, chain)
 	}
 	w.leaderSees(l, v.id, v.be, max(l.hw, l.epochStart))
 	return true

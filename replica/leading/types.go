@@ -155,10 +155,12 @@ type (
 	// written after leadership was seen (R4). Answer: StateRead.
 	ReadState struct{ Epoch int32 }
 	// AskHighWatermarks asks each replica, by a consumer Fetch at the offset, for its
-	// high watermark (R6). Answer: HighWatermarks, with those that answered.
+	// high watermark (R6), and those in Records for a record just below it (R5). Answer:
+	// HighWatermarks, with those that answered.
 	AskHighWatermarks struct {
 		Epoch    int32
 		Replicas map[int32]int64
+		Records  []int32
 	}
 	// ProbeSource asks the source leader by one Fetch at Offset (R7). Answer: Probed.
 	ProbeSource struct {

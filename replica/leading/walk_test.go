@@ -453,14 +453,16 @@ var simConfigs = []struct {
 	name string
 	cfg  simConfig
 }{
-	{"virtual faults", simConfig{2, 3, true, simBudget{virt: 6, appends: 8}}},
-	{"source elections", simConfig{2, 3, true, simBudget{virt: 4, unclean: 3, appends: 6}}},
-	{"replica faults", simConfig{2, 3, true, simBudget{crash: 3, virt: 3, unclean: 1, appends: 6}}},
-	{"no ELR", simConfig{2, 2, false, simBudget{crash: 3, virt: 3, unclean: 1, appends: 6}}},
-	{"three replicas, gate often shut", simConfig{3, 4, true, simBudget{crash: 3, virt: 3, unclean: 1, appends: 6}}},
-	{"retention and compaction", simConfig{2, 3, true, simBudget{virt: 3, unclean: 2, appends: 8, retain: 3}}},
-	{"everything", simConfig{3, 3, true, simBudget{crash: 3, virt: 4, unclean: 2, appends: 8, retain: 2}}},
-	{"stop", simConfig{2, 3, true, simBudget{crash: 2, virt: 3, unclean: 1, appends: 5, stop: 1}}},
+	{"virtual faults", simConfig{2, 3, true, simBudget{virt: 6, appends: 8}, false}},
+	{"source elections", simConfig{2, 3, true, simBudget{virt: 4, unclean: 3, appends: 6}, false}},
+	{"replica faults", simConfig{2, 3, true, simBudget{crash: 3, virt: 3, unclean: 1, appends: 6}, false}},
+	{"no ELR", simConfig{2, 2, false, simBudget{crash: 3, virt: 3, unclean: 1, appends: 6}, false}},
+	{"three replicas, gate often shut", simConfig{3, 4, true, simBudget{crash: 3, virt: 3, unclean: 1, appends: 6}, false}},
+	{"retention and compaction", simConfig{2, 3, true, simBudget{virt: 3, unclean: 2, appends: 8, retain: 3}, false}},
+	{"everything", simConfig{3, 3, true, simBudget{crash: 3, virt: 4, unclean: 2, appends: 8, retain: 2}, false}},
+	{"stop", simConfig{2, 3, true, simBudget{crash: 2, virt: 3, unclean: 1, appends: 5, stop: 1}, false}},
+	{"failback", simConfig{2, 3, true, simBudget{crash: 2, virt: 4, unclean: 1, appends: 5}, true}},
+	{"failback, three replicas", simConfig{3, 3, false, simBudget{crash: 3, virt: 3, unclean: 2, appends: 5, retain: 1, stop: 1}, true}},
 }
 
 // TestSimulation walks at random through faults and checks the invariants of safety-rules.md
