@@ -78,6 +78,10 @@ conformance: ## Every promise of docs/contract.md on real brokers, 4.3 and 4.4 f
 	@cd test/conformance && MIRROR_CONFORMANCE_PAIRS=$(CONFORMANCE_PAIRS) MIRROR_CONFORMANCE_REPORT=$(abspath $(BUILD))/reports/conformance.json \
 	  $(abspath $(BIN))/conformance.test -test.timeout 90m
 
+.PHONY: procedures
+procedures: ## The operator's procedures in docs/procedures, all of them executed from their pages (minutes)
+	MIRROR_PROCEDURES_LONG=1 $(GO) test ./test/procedures -count=1 -v -timeout $(REAL_TIMEOUT)
+
 .PHONY: mutants
 mutants: ## Remove each rule of leading in turn: a test must notice (minutes)
 	$(GO) run ./test/mutants

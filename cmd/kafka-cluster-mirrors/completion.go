@@ -220,14 +220,14 @@ complete -c kafka-cluster-mirrors -s h -l help -d 'explain an action, or all'
 	}
 	none := fishText("not __kafka_cluster_mirrors_any " + strings.Join(names, " "))
 	for _, a := range actions() {
-		value := ""
-		switch {
+		when, value := " -n "+none, ""
+		switch { // with the condition, what follows the flag would not be offered
 		case a.value != "":
-			value = " -x -a 'bash zsh fish'"
+			when, value = "", " -x -a 'bash zsh fish'"
 		case a.files:
-			value = " -F"
+			when, value = "", " -r -F"
 		}
-		fmt.Fprintf(&b, "complete -c kafka-cluster-mirrors -n %s -l %s -d %s%s\n", none, a.name, fishText(a.short), value)
+		fmt.Fprintf(&b, "complete -c kafka-cluster-mirrors%s -l %s -d %s%s\n", when, a.name, fishText(a.short), value)
 	}
 	for _, d := range optionTable() {
 		var takers []string

@@ -19,12 +19,9 @@ func script(t *testing.T, shell string) string {
 	return b.String()
 }
 
-// The bash script is run by bash itself, with a program that answers as a sidecar would.
-func TestBashCompletion(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash")
-	}
+// completionDir is where completion is tried: with a program that answers as a sidecar would.
+func completionDir(t *testing.T, shell string) string {
+	t.Helper()
 	dir := t.TempDir()
 	program := `#!/bin/sh
 case "$*" in
@@ -35,12 +32,22 @@ esac
 	if err := os.WriteFile(filepath.Join(dir, "kafka-cluster-mirrors"), []byte(program), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "comp"), []byte(script(t, "bash")), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "comp"), []byte(script(t, shell)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "source.properties"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// The bash script is run by bash itself.
+func TestBashCompletion(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	dir := completionDir(t, "bash")
 	for line, want := range map[string][]string{
 		"kafka-cluster-mirrors --st":                                                                         {"--start", "--stop"},
 		"kafka-cluster-mirrors --bootstrap-server h:9092 --list ":                                            {"--bootstrap-server", "--command-config", "--mirror", "--json", "--quiet"},
@@ -66,6 +73,40 @@ printf '%s\n' "${COMPREPLY[@]}"`, "bash", line)
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
 		if got := strings.Fields(string(out)); !slices.Equal(got, want) {
+			t.Errorf("%q completes to %q, want %q", line, got, want)
+		}
+	}
+}
+
+func TestFishCompletion(t *testing.T) {
+	fish, err := exec.LookPath("fish")
+	if err != nil {
+		t.Skip("no fish")
+	}
+	dir := completionDir(t, "fish")
+	for line, want := range map[string][]string{
+		"kafka-cluster-mirrors --st":                                                                         {"--start", "--stop"},
+		"kafka-cluster-mirrors --bootstrap-server h:9092 --stop --mirror e":                                  {"east", "else"},
+		"kafka-cluster-mirrors --bootstrap-server h:9092 --command-config c --pause --mirror east --topics ": {"orders", "pay"},
+		"kafka-cluster-mirrors --create --mirror x --mirror-config sour":                                     {"source.properties"},
+		"kafka-cluster-mirrors --completion ":                                                                {"bash", "fish", "zsh"},
+		"kafka-cluster-mirrors --list --allow":                                                               nil,
+	} {
+		cmd := exec.Command(fish, "--no-config", "-c", "source comp; complete -C '"+line+"'")
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		var got []string
+		for _, row := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+			if name, _, _ := strings.Cut(row, "\t"); name != "" {
+				got = append(got, name)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
 			t.Errorf("%q completes to %q, want %q", line, got, want)
 		}
 	}

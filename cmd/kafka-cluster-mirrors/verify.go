@@ -66,6 +66,9 @@ func (o *options) verify(ctx context.Context, cl *kgo.Client, out io.Writer, p *
 	}
 	report, err := verify.Compare(ctx, src, dst, topics, opts)
 	p.end()
+	if err != nil && len(report.Partitions) == 0 {
+		return err
+	}
 	if o.json {
 		err = errors.Join(err, writeJSON(out, report))
 	} else {

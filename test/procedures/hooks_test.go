@@ -282,8 +282,8 @@ func (w *world) parted(ctx context.Context, args []string) error {
 	if err := produce(ctx, w.src.Proxies(), topic, 1, 500, "both"); err != nil {
 		return err
 	}
-	file := filepath.Join(w.dst.Dir(), mirror+".properties")
-	if err := os.WriteFile(file, []byte("bootstrap.servers="+strings.Join(w.src.Proxies(), ",")+"\n"), 0o600); err != nil {
+	file, err := w.mirrorConfig(mirror)
+	if err != nil {
 		return err
 	}
 	for _, line := range []string{
@@ -299,6 +299,12 @@ func (w *world) parted(ctx context.Context, args []string) error {
 		return err
 	}
 	return produce(ctx, w.dst.Proxies(), topic, 1, 9, "since")
+}
+
+// mirrorConfig writes the properties of a mirror at the destination.
+func (w *world) mirrorConfig(mirror string) (string, error) {
+	file := filepath.Join(w.dst.Dir(), mirror+".properties")
+	return file, os.WriteFile(file, []byte("bootstrap.servers="+strings.Join(w.src.Proxies(), ",")+"\n"), 0o600)
 }
 
 // startMirrorMaker copies a topic from the source with MirrorMaker 2, as it is shipped.
