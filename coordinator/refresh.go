@@ -262,14 +262,18 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 	if err != nil {
 		return 0, fmt.Errorf("mirror %s: configuration: %w", name, err)
 	}
-	var running []Topic
+	var active, running []Topic
 	for _, t := range r.c.view.Topics(name) {
 		// One whose start was refused is an ordinary topic: what it has is not ours to change.
-		if t.Desired == Mirroring && !r.c.ordinary(t) {
+		if t.Desired == Stopped || r.c.ordinary(t) {
+			continue
+		}
+		active = append(active, t)
+		if t.Desired == Mirroring { // nothing is followed for what is paused
 			running = append(running, t)
 		}
 	}
-	if len(running) == 0 && cfg.TopicsInclude.Empty() {
+	if len(active) == 0 && cfg.TopicsInclude.Empty() {
 		m.close()
 		return 0, nil
 	}
@@ -288,7 +292,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 		return 0, fmt.Errorf("mirror %s: the source at %s does not answer: %w", name, strings.Join(cfg.Bootstrap, ","), err)
 	}
 	if id != mirror.SourceClusterID {
-		return r.otherCluster(ctx, mirror, m, running, id)
+		return r.otherCluster(ctx, mirror, m, active, id)
 	}
 	var errs []error
 	again, err = r.follow(ctx, mirror, cfg, m, running)
@@ -298,7 +302,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 }
 
 // otherCluster fails every topic of a mirror behind whose address is another cluster.
-func (r *Refresher) otherCluster(ctx context.Context, mirror Mirror, m *refreshed, running []Topic, id string) (time.Duration, error) {
+func (r *Refresher) otherCluster(ctx context.Context, mirror Mirror, m *refreshed, active []Topic, id string) (time.Duration, error) {
 	msg := fmt.Sprintf("%s is cluster %s now, the mirror was created for %s; make the address reach that cluster, then recover", mirror.Configs["bootstrap.servers"], id, mirror.SourceClusterID)
 	m.close()
 	if m.suspect[""] != msg {
@@ -306,7 +310,7 @@ func (r *Refresher) otherCluster(ctx context.Context, mirror Mirror, m *refreshe
 		return secondLook, nil
 	}
 	var errs []error
-	for _, t := range running {
+	for _, t := range active {
 		errs = append(errs, r.fault(ctx, t, msg))
 	}
 	return 0, errors.Join(append(errs, fmt.Errorf("mirror %s: %s", mirror.Name, msg))...)
@@ -386,7 +390,7 @@ func (r *Refresher) fault(ctx context.Context, t Topic, why string) error {
 		r.log.Error("mirror topic failed, its source is not what was mirrored", "mirror", t.Mirror, "topic", t.Name, "why", why)
 		source := t.SourceTopicID
 		now, err := r.rec.put(ctx, t, func(now *Topic) {
-			if now.Desired == Mirroring && now.SourceTopicID == source {
+			if now.Desired != Stopped && now.SourceTopicID == source {
 				now.Fault = why
 			}
 		})

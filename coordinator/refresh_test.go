@@ -97,7 +97,8 @@ func TestFaults(t *testing.T) {
 
 func TestOtherCluster(t *testing.T) {
 	r := newRig(t)
-	a, b := r.mirrorTopic("a", Mirroring, Mirroring), r.mirrorTopic("b", Mirroring, Mirroring)
+	a, b := r.mirrorTopic("a", Mirroring, Mirroring), r.mirrorTopic("b", Paused, Paused)
+	r.mirrorTopic("c", Stopped, Stopped)
 	r.src.set(func(s *fakeSource) { s.id, s.topics = "another", nil })
 	if again, err := r.refresh(); err != nil || again != secondLook || r.topicT("a").Fault != "" {
 		t.Errorf("seen once: %v, %v", again, err)
@@ -117,7 +118,7 @@ func TestOtherCluster(t *testing.T) {
 	if _, err := r.refresh(); err != nil || r.topicT("a").Fault == "" {
 		t.Errorf("%v, fault %q", err, r.topicT("a").Fault)
 	}
-	if _, err := r.recoverTopics(t.Context(), verbRequest{mirror: "m", topics: []string{".*"}}); err != nil || r.topicT("a").Fault != "" || r.stateOf(b, 0).State != Mirroring {
+	if _, err := r.recoverTopics(t.Context(), verbRequest{mirror: "m", topics: []string{".*"}}); err != nil || r.topicT("a").Fault != "" || r.stateOf(b, 0).State != Paused {
 		t.Errorf("%v, fault %q, %s", err, r.topicT("a").Fault, r.stateOf(b, 0).State)
 	}
 	if _, err := r.refresh(); err != nil || r.stateOf(a, 0).State != Mirroring {

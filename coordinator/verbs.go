@@ -92,10 +92,13 @@ func refusal(r Refusal, mirror, topic string, s State) *Error {
 // mirror does not have is named with the one that has it.
 func (c *Coordinator) decide(mirror, topic string, e Event) (Topic, Refusal, *Error) {
 	t, s := c.verbState(mirror, topic)
-	if s == Unknown && e != VerbStart {
-		if o, ok := c.view.TopicByName(topic); ok && o.Mirror != mirror {
+	if (s == Unknown || s == Stopped) && e != VerbStart {
+		// One that was stopped here may be another mirror's by now.
+		if o, ok := c.view.TopicByName(topic); ok && o.Mirror != mirror && (s == Unknown || o.Desired != Stopped) {
 			return t, NotInMirror, refuse(protocol.TopicNotInClusterMirror, "topic %s is not in mirror %s but in mirror %s", topic, mirror, o.Mirror)
 		}
+	}
+	if s == Unknown && e != VerbStart {
 		return t, NotInMirror, refusal(NotInMirror, mirror, topic, s)
 	}
 	_, r := Next(s, Unknown, e)

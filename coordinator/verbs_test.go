@@ -65,6 +65,7 @@ func TestVerbByState(t *testing.T) {
 		{"stopping", Stopped, Mirroring, stopping, ok, stopping, stopping, bad},
 		{"stopped", Stopped, Stopped, ok, ok, stopping, stopping, bad},
 		{"failed", Mirroring, Failed, ok, ok, bad, notPaused, ok},
+		{"now-elsewhere", Stopped, Stopped, protocol.TopicAlreadyInClusterMirror, notIn, notIn, notIn, notIn},
 		{"elsewhere", Unknown, Unknown, protocol.TopicAlreadyInClusterMirror, notIn, notIn, notIn, notIn},
 		{"was-elsewhere", Unknown, Unknown, ok, notIn, notIn, notIn, notIn},
 		{"__consumer_offsets", Unknown, Unknown, kerr.InvalidTopicException.Code, notIn, notIn, notIn, notIn},
@@ -83,6 +84,7 @@ func TestVerbByState(t *testing.T) {
 	})
 	r.put(
 		record{kind: kindMirror, mirror: "other", value: Mirror{Name: "other", SourceClusterID: "third", Configs: config.Properties{"bootstrap.servers": "x:1"}}},
+		record{kind: kindTopic, topic: topicKey{"other", "now-elsewhere"}, value: Topic{Mirror: "other", Name: "now-elsewhere", TopicID: idOf("here now-elsewhere"), Desired: Mirroring}},
 		record{kind: kindTopic, topic: topicKey{"other", "elsewhere"}, value: Topic{Mirror: "other", Name: "elsewhere", Desired: Mirroring}},
 		record{kind: kindTopic, topic: topicKey{"other", "was-elsewhere"}, value: Topic{Mirror: "other", Name: "was-elsewhere", Desired: Stopped}},
 	)
