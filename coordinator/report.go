@@ -71,7 +71,7 @@ func reportSteps(now State, t Topic, kind replica.ReportKind) []State {
 		}
 		return []State{now}
 	case replica.Quiet:
-		if t.Desired != Stopped {
+		if t.Desired != Stopped || now == Stopped {
 			return nil
 		}
 		return []State{Stopping}

@@ -48,6 +48,42 @@ func TestNextIsATransition(t *testing.T) {
 	})
 }
 
+// TestNext: where each event leads from each state; states that are not named refuse it or
+// are there already.
+func TestNext(t *testing.T) {
+	for _, c := range []struct {
+		event Event
+		want  map[State]State
+	}{
+		{VerbStart, map[State]State{Unknown: LogTruncation, Stopped: LogTruncation, Failed: LogTruncation}},
+		{VerbStop, map[State]State{LogTruncation: Stopping, Mirroring: Stopping, Pausing: Stopping, Paused: Stopping, Failed: Stopping}},
+		{VerbPause, map[State]State{Mirroring: Pausing}},
+		{VerbResume, map[State]State{Paused: Mirroring}},
+		{EventAligned, map[State]State{LogTruncation: Mirroring, Failed: Mirroring}},
+		{EventPaused, map[State]State{Pausing: Paused}},
+		{EventStopped, map[State]State{Stopping: Stopped}},
+		{EventFailed, map[State]State{Unknown: Failed, LogTruncation: Failed, Mirroring: Failed, Pausing: Failed, Paused: Failed, Stopping: Failed, Stopped: Failed, Failed: Failed}},
+	} {
+		for _, s := range allStates() {
+			want, moves := c.want[s]
+			got, why := Next(s, Mirroring, c.event)
+			if moves && (got != want || why != None) || !moves && (got != s || why == None) {
+				t.Errorf("%s in %s: %s, refusal %d; want %s (moves: %t)", c.event, s, got, why, want, moves)
+			}
+		}
+	}
+	// Recover goes on where it failed, or begins anew where there was nothing.
+	for _, before := range allStates() {
+		want := before
+		if before == Unknown || before == Stopped || before == Failed {
+			want = LogTruncation
+		}
+		if got, why := Next(Failed, before, VerbRecover); got != want || why != None {
+			t.Errorf("recover after %s: %s, refusal %d", before, got, why)
+		}
+	}
+}
+
 func TestTransitions(t *testing.T) {
 	allowed := map[[2]State]bool{}
 	for to, from := range map[State][]State{
