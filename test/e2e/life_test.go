@@ -41,14 +41,19 @@ type life struct {
 	at *kgo.Client // writes to the source
 }
 
-// ask sends a mirror request to a sidecar; each is asked in turn, and whoever coordinates
-// answers.
+// ask sends a mirror request to any sidecar: whoever coordinates answers.
 func ask[R kmsg.Response](t *testing.T, e *env, req kmsg.Request) R {
+	t.Helper()
+	return askAt[R](t, e, int(time.Now().UnixMilli()), req)
+}
+
+// askAt is ask at one sidecar of several.
+func askAt[R kmsg.Response](t *testing.T, e *env, at int, req kmsg.Request) R {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	seeds := e.api.SeedBrokers()
-	resp, err := seeds[int(time.Now().UnixMilli())%len(seeds)].Request(ctx, req)
+	resp, err := seeds[at%len(seeds)].Request(ctx, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,17 +194,12 @@ func (l *life) testDiscovery(t *testing.T) {
 		t.Error("an excluded topic is mirrored")
 	}
 	l.waitState(t, "life", stateStopped, "disc-a")
-	got := l.configs(t)
-	if v := got["mirror.topics.exclude"]; v != `__.*,disc-no.*,disc-a` {
-		t.Errorf("excluded is %q", v)
-	}
+	l.configured(t, "mirror.topics.exclude", "__.*,disc-no.*,disc-a")
 	expect(t, "stop by the pattern", l.stopWith(t, func(r *protocol.StopMirrorTopicsRequest) { r.Patterns = []string{"disc-.*"} }),
 		map[string]string{"disc-a": "", "disc-b": ""})
 	l.waitState(t, "life", stateStopped, "disc-b")
-	got = l.configs(t)
-	if in, out := got["mirror.topics.include"], got["mirror.topics.exclude"]; in != "" || !strings.HasSuffix(out, ",disc-.*") {
-		t.Errorf("included is %q, excluded is %q", in, out)
-	}
+	l.configured(t, "mirror.topics.include", "")
+	l.configured(t, "mirror.topics.exclude", "__.*,disc-no.*,disc-a,disc-.*")
 }
 
 func (l *life) testGrowth(t *testing.T) {
@@ -286,16 +286,20 @@ func (l *life) testAnew(t *testing.T) {
 	l.sameReplicas(t, topic)
 }
 
-// configs gives a mirror's configuration; what is not shown is left out.
-func (l *life) configs(t *testing.T) map[string]string {
+// configured waits until a sidecar, any of them, shows a key's value: those that were not
+// asked to change it hear of it a moment later.
+func (l *life) configured(t *testing.T, key, value string) {
 	t.Helper()
-	out := map[string]string{}
-	for _, c := range l.describeConfigs(t) {
-		if c.Value != nil {
-			out[c.Name] = *c.Value
+	eventually(t, key+" is "+value, func(context.Context) error {
+		for _, c := range l.describeConfigs(t) {
+			if c.Name == key && text(c.Value) == value {
+				return nil
+			} else if c.Name == key {
+				return fmt.Errorf("it is %q", text(c.Value))
+			}
 		}
-	}
-	return out
+		return errors.New("it is not shown")
+	})
 }
 
 func (l *life) describeConfigs(t *testing.T) []kmsg.DescribeConfigsResponseResourceConfig {
@@ -316,6 +320,11 @@ func (l *life) describeConfigs(t *testing.T) []kmsg.DescribeConfigsResponseResou
 
 func (l *life) alter(t *testing.T, op kmsg.IncrementalAlterConfigOp, name, value string) error {
 	t.Helper()
+	return l.alterAt(t, int(time.Now().UnixMilli()), op, name, value)
+}
+
+func (l *life) alterAt(t *testing.T, at int, op kmsg.IncrementalAlterConfigOp, name, value string) error {
+	t.Helper()
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	res := kmsg.NewIncrementalAlterConfigsRequestResource()
 	res.ResourceType, res.ResourceName = mirrorResource, "life"
@@ -323,7 +332,7 @@ func (l *life) alter(t *testing.T, op kmsg.IncrementalAlterConfigOp, name, value
 	c.Name, c.Op, c.Value = name, op, &value
 	res.Configs = append(res.Configs, c)
 	req.Resources = append(req.Resources, res)
-	r := ask[*kmsg.IncrementalAlterConfigsResponse](t, l.env, req)
+	r := askAt[*kmsg.IncrementalAlterConfigsResponse](t, l.env, at, req)
 	if len(r.Resources) != 1 {
 		t.Fatalf("%d resources", len(r.Resources))
 	}
@@ -336,9 +345,16 @@ func (l *life) testConfiguration(t *testing.T) {
 	l.mirrorTopics(t, "life", "life-config")
 	epoch := epochs(l.topicT(t, "life-config"))
 
-	err := l.alter(t, set, "mirror.fetch.max.byte", "5")
-	if !errors.Is(err, kerr.InvalidConfig) || !strings.Contains(err.Error(), `"mirror.fetch.max.bytes"`) {
-		t.Errorf("a key that is not known: %v", err)
+	for at := range l.dst.Sidecars { // one coordinates, the others pass on
+		err := l.alterAt(t, at, set, "mirror.fetch.max.byte", "5")
+		if !errors.Is(err, kerr.InvalidConfig) || !strings.Contains(err.Error(), `"mirror.fetch.max.bytes"`) {
+			t.Errorf("a key that is not known, at sidecar %d: %v", at, err)
+		}
+		value := fmt.Sprint(6000 + at)
+		if err := l.alterAt(t, at, set, "request.timeout.ms", value); err != nil {
+			t.Errorf("at sidecar %d: %v", at, err)
+		}
+		l.configured(t, "request.timeout.ms", value)
 	}
 	if err := l.alter(t, set, "bootstrap.servers", strings.Join(l.dst.Direct(), ",")); !errors.Is(err, kerr.InvalidRequest) {
 		t.Errorf("another cluster: %v", err)
