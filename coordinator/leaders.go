@@ -149,9 +149,14 @@ func final(err error) error {
 	return err
 }
 
-// Subscribe implements replica.State.
+// Subscribe implements replica.State. Of what changes, states and lineages are what leaders
+// write themselves: a burst of them is no news to anybody here.
 func (l Leaders) Subscribe(fn func()) (cancel func()) {
-	return l.c.view.Subscribe(func(Change) { fn() })
+	return l.c.view.Subscribe(func(c Change) {
+		if c.Reset || len(c.Topics) > 0 || len(c.Mirrors) > 0 {
+			fn()
+		}
+	})
 }
 
 // StatusOf turns what a replica.Manager knows into what describe shows. State and its

@@ -163,11 +163,12 @@ func (p *partition) actLocked() {
 			p.buf.append(batch.PIDReset(a.Offset, a.Epoch, p.m.now().UnixMilli(), p.mirror.SourceClusterID))
 		case leading.RefusedLoss:
 			p.log.Warn("takeover refused", "epoch", a.Epoch, "records", a.Records, "reason", a.Reason)
-			if p.mirror.Paused {
-				p.reportLocked(a.Epoch, Report{Kind: Note, Detail: DetailResumeNeeded, Message: a.Reason})
-			} else if a.Records > 0 {
+			switch {
+			case a.Records > 0:
 				p.reportLocked(a.Epoch, Report{Kind: Failing, Detail: DetailConsentNeeded, Message: fmt.Sprintf(
 					"%d records here are not at the source; start with --allow-truncate to drop them (%s)", a.Records, a.Reason)})
+			case p.mirror.Paused:
+				p.reportLocked(a.Epoch, Report{Kind: Note, Detail: DetailResumeNeeded, Message: a.Reason})
 			}
 		case leading.Quiesced:
 			detail := DetailQuiesced
