@@ -253,6 +253,9 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 		return
 	}
 	p.step(func(now time.Time) {
+		if st := p.machine.Status(); st.Epoch != a.Epoch || st.Phase != leading.ReadingState {
+			return // another takeover has begun
+		}
 		if cur, ok := p.m.state.MirrorTopic(p.tp.TopicID); !ok || cur != mt {
 			// What the state allows was read under another wish.
 			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })

@@ -53,6 +53,9 @@ type Machine struct {
 
 	// See pause.go.
 	paused, rested, barred bool
+	// seam is where the buffer's records end when reading ended below S, since the source
+	// has compacted what lies in between; lineage.Undefined if it did not.
+	seam int64
 
 	quiescing bool
 	quiesced  bool
@@ -97,7 +100,7 @@ type pendingISR struct {
 
 // New returns a machine that leads nothing.
 func New(cfg Config) *Machine {
-	return &Machine{cfg: cfg, epoch: lineage.Undefined, resetAt: lineage.Undefined, followers: map[int32]*follower{}}
+	return &Machine{cfg: cfg, epoch: lineage.Undefined, resetAt: lineage.Undefined, seam: lineage.Undefined, followers: map[int32]*follower{}}
 }
 
 // Take returns the actions since the last call, in order.
@@ -143,7 +146,7 @@ func (m *Machine) Metadata(now time.Time, v View) {
 func (m *Machine) reset(p Phase, epoch int32, now time.Time) {
 	cfg, view, out := m.cfg, m.view, m.out
 	*m = Machine{
-		cfg: cfg, view: view, out: out, phase: p, epoch: epoch, started: now, resetAt: lineage.Undefined,
+		cfg: cfg, view: view, out: out, phase: p, epoch: epoch, started: now, resetAt: lineage.Undefined, seam: lineage.Undefined,
 		followers: map[int32]*follower{},
 	}
 }
@@ -472,10 +475,13 @@ func (m *Machine) Ingest(now time.Time, epoch int32, batches []BatchInfo, source
 	m.sourceStart = max(m.sourceStart, sourceStart)
 	stamps := make([]int32, len(batches))
 	// Nothing is changed before all batches were looked at.
-	chain, end, unsaved := m.chain, m.end, m.unsaved
+	chain, end, unsaved, seam := m.chain, m.end, m.unsaved, m.seam
 	for i, b := range batches {
 		if (m.quiescing || m.paused) && b.Last >= m.s {
-			stamps[i], end = lineage.Undefined, max(end, m.s)
+			stamps[i] = lineage.Undefined
+			if end < m.s {
+				seam, end = end, m.s
+			}
 			continue
 		}
 		if b.Last < end {
@@ -522,7 +528,7 @@ func (m *Machine) Ingest(now time.Time, epoch int32, batches []BatchInfo, source
 		}
 		end = b.Last + 1
 	}
-	m.chain, m.end, m.unsaved = chain, end, unsaved
+	m.chain, m.end, m.unsaved, m.seam = chain, end, unsaved, seam
 	m.settleDurable()
 	m.persist()
 	m.progress(now)

@@ -1,6 +1,10 @@
 package leading
 
-import "time"
+import (
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+)
 
 // This file holds what keeps a leader from reading although it leads: a pause that the
 // operator asked for, and a fault of the source. Followers are served on either way.
@@ -21,7 +25,7 @@ func (m *Machine) Resume(now time.Time) {
 	if !m.paused {
 		return
 	}
-	m.paused, m.rested = false, false
+	m.paused, m.rested, m.seam = false, false, lineage.Undefined
 	switch m.phase {
 	case Leading:
 		m.reread()

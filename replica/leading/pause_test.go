@@ -481,3 +481,63 @@ func TestResetRecordComesBehindWhatIsReadAgain(t *testing.T) {
 		r.none(AppendReset{}, "it would leave a hole")
 	})
 }
+
+func TestReadingThatEndsAtACompactionGap(t *testing.T) {
+	// [70, 80) is in the followers' logs, and compacted at the source.
+	begin := func(t *testing.T) *rig {
+		t.Helper()
+		r := newRig(t)
+		r.view.ISR = []int32{v1, v2, 1, 2}
+		r.takes(consented, [3]int64{80, 80, 70}, 60)
+		if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+			t.Fatal(err)
+		}
+		r.ingest(BatchInfo{60, 69, 1}, BatchInfo{80, 99, 1})
+		if st := r.m.Status(); st.End != 80 || st.Reading {
+			t.Fatalf("%+v", st)
+		}
+		if d := r.fetch(3, 60, 4); d.Serve != ServeBuffer {
+			t.Errorf("answered %+v", d)
+		}
+		return r
+	}
+	t.Run("who is there has it", func(t *testing.T) {
+		r := begin(t)
+		r.m.Told(3, 60)
+		if d := r.fetch(3, 70, 4); d.Serve != ServeNothing || r.m.NewsFor(3, rigEpoch, 70) {
+			t.Errorf("nobody shows it yet: %+v", d)
+		}
+		r.fetch(1, 80, 4)
+		r.fetch(2, 80, 4)
+		r.hw(80)
+		if !r.m.NewsFor(3, rigEpoch, 70) {
+			t.Error("3 is left waiting")
+		}
+		if d := r.fetch(3, 70, 4); d.Serve != ServeReplica || d.End != 80 {
+			t.Errorf("answered %+v", d)
+		}
+		if d := r.fetch(3, 60, 4); d.Serve != ServeBuffer {
+			t.Errorf("answered %+v", d)
+		}
+	})
+	t.Run("who is there does not show it", func(t *testing.T) {
+		r := begin(t)
+		r.metadata(func(v *View) { v.MinISR = 5 }) // the high watermark does not move
+		r.fetch(1, 80, 4)
+		r.fetch(2, 80, 4)
+		r.m.Told(3, 60)
+		if d := r.fetch(3, 70, 4); d.Serve != ServeNothing || r.m.NewsFor(3, rigEpoch, 70) {
+			t.Errorf("answered %+v", d)
+		}
+	})
+	t.Run("after resume the next record is the source's", func(t *testing.T) {
+		r := begin(t)
+		r.m.Resume(r.now)
+		r.take()
+		r.ingest(BatchInfo{80, 99, 1})
+		r.persisted()
+		if d := r.fetch(3, 70, 4); d.Serve != ServeBuffer || d.End != 100 {
+			t.Errorf("answered %+v", d)
+		}
+	})
+}

@@ -92,14 +92,18 @@ func (m *Machine) NewsFor(replica int32, currentLeaderEpoch int32, offset int64)
 		return true
 	case offset >= m.durable:
 		return false
-	case offset >= m.bufferStart:
+	case offset >= m.bufferStart && !m.atSeam(offset):
 		return true
 	}
 	// Below the buffer with nobody to serve it: an answer would be empty, and asked for
 	// again at once.
 	_, ok := m.replicaFor(f, offset)
-	return ok
+	return ok && offset < m.hw
 }
+
+// atSeam tells whether the buffer has nothing at offset, nor will have: reading ended
+// behind a compaction gap. Real replicas that were there before it have the records.
+func (m *Machine) atSeam(offset int64) bool { return m.seam >= 0 && m.seam <= offset && offset < m.s }
 
 // Told notes that an answer with the high watermark hw goes to the follower.
 func (m *Machine) Told(replica int32, hw int64) {
@@ -224,7 +228,7 @@ func (m *Machine) serve(f *follower, offset int64, lastEpoch int32) Decision {
 	d := Decision{HighWatermark: m.hw, LogStart: m.logStart(), Offset: offset}
 	switch {
 	case offset >= m.durable:
-	case offset >= m.bufferStart:
+	case offset >= m.bufferStart && !m.atSeam(offset):
 		// R10: offsets ascend with epochs, so the only batch that could carry an epoch
 		// below the follower's last one is one below its end.
 		if e, ok := m.follow().At(offset); ok && e.Epoch < lastEpoch {
@@ -233,8 +237,12 @@ func (m *Machine) serve(f *follower, offset int64, lastEpoch int32) Decision {
 		}
 		d.Serve, d.End = ServeBuffer, m.durable
 	default:
-		if id, ok := m.replicaFor(f, offset); ok {
-			d.Serve, d.From, d.End = ServeReplica, id, min(m.hw, m.bufferStart)
+		end := m.bufferStart
+		if m.atSeam(offset) {
+			end = m.s
+		}
+		if id, ok := m.replicaFor(f, offset); ok && offset < m.hw {
+			d.Serve, d.From, d.End = ServeReplica, id, min(m.hw, end)
 		}
 	}
 	return d

@@ -173,6 +173,9 @@ type simVirt struct {
 	readLE int32
 	done   *Quiesced
 	fails  int // errors that would make the partition FAILED
+	paused bool
+	asItIs bool // the consent of the takeover under way
+	probes int  // of the source: only the last one's answer counts
 }
 
 type simConfig struct {
@@ -184,7 +187,7 @@ type simConfig struct {
 	failback bool
 }
 
-type simBudget struct{ crash, virt, unclean, appends, retain, stop int }
+type simBudget struct{ crash, virt, unclean, appends, retain, stop, pause int }
 
 type simWorld struct {
 	cfg     simConfig
@@ -203,11 +206,14 @@ type simWorld struct {
 	barrier int32        // epoch of the newest barrier in the state topic
 	visible map[int64]int
 	stopped int // 0 mirroring, 1 stopping, 2 stopped
-	giveUp  bool
-	failure string
-	back    int // times a follower's visible high watermark went back, as in stock Kafka
-	ready   int
-	jumps   int
+	// paused is what the operator wants; rests, that PAUSED is on record, up to restsAt.
+	paused, rests bool
+	restsAt       int64
+	giveUp        bool
+	failure       string
+	back          int // times a follower's visible high watermark went back, as in stock Kafka
+	ready         int
+	jumps         int
 }
 
 func newSim(cfg simConfig) *simWorld {
@@ -559,6 +565,11 @@ func (w *simWorld) check() {
 			seen[k] = b.id
 		}
 	}
+	for _, r := range w.real {
+		if w.paused && w.rests && r.up && slices.Contains(w.meta.isr, r.id) && r.be == w.meta.brokers[r.id].Epoch && r.log.end > w.restsAt {
+			w.fail("P1: PAUSED at %d, but in-sync %d ends at %d", w.restsAt, r.id, r.log.end)
+		}
+	}
 	for _, v := range w.virt {
 		if !v.up || w.meta.leader != v.id || v.be != w.meta.brokers[v.id].Epoch {
 			continue
@@ -825,7 +836,7 @@ func (w *simWorld) virtStart(v *simVirt) bool {
 		return false
 	}
 	v.be = w.register(v.id, true)
-	v.up, v.m, v.view, v.buf, v.read, v.done = true, w.machine(v.id), nil, nil, false, nil
+	v.up, v.m, v.view, v.buf, v.read, v.done, v.paused = true, w.machine(v.id), nil, nil, false, nil, false
 	return true
 }
 
@@ -873,13 +884,7 @@ func (w *simWorld) act(v *simVirt) {
 	for _, a := range m.Take() {
 		switch a := a.(type) {
 		case ReadState:
-			w.again(v, "read state", func() func() {
-				// The barrier fences: a late write of an earlier leader would be lost to
-				// this one, though a log may hold what that leader served after it.
-				w.barrier = max(w.barrier, a.Epoch)
-				rec := w.state
-				return home(func() { m.StateRead(w.now, a.Epoch, rec, Consent{Truncate: true, AllowLoss: true}) })
-			})
+			w.readState(v, a, home)
 		case AskHighWatermarks:
 			w.again(v, "ask for high watermarks", func() func() {
 				known, last := map[int32]int64{}, map[int32]lineage.Entry{}
@@ -896,13 +901,15 @@ func (w *simWorld) act(v *simVirt) {
 				return home(func() { m.HighWatermarks(w.now, a.Epoch, known, last) })
 			})
 		case ProbeSource:
+			v.probes++
+			seq := v.probes
 			w.again(v, "probe the source", func() func() {
 				p := ProbeAnswer{SourceStart: w.source.start, SourceEnd: w.source.end}
 				var e int32
 				p.Diverging, e, p.DivergesAt.Start, p.OutOfRange = w.source.check(a.Offset, a.LastFetchedEpoch)
 				p.DivergesAt.SourceEpoch = e
 				return home(func() {
-					if m.Probed(w.now, a.Epoch, p) != nil {
+					if seq == v.probes && m.Probed(w.now, a.Epoch, p) != nil {
 						v.fails++
 						// The source moves on; ask again.
 						m.Retry(w.now, a.Epoch)
@@ -941,11 +948,69 @@ func (w *simWorld) act(v *simVirt) {
 		case Ready:
 			w.ready++
 		case RefusedLoss:
-			w.fail("refused with consent: %v", a)
+			if !v.asItIs {
+				w.fail("refused with consent: %v", a)
+			}
+		case Rested:
+			w.again(v, "report that it rests", func() func() {
+				if w.paused && a.Epoch >= w.barrier {
+					w.rests, w.restsAt = true, a.End
+				}
+				return nil
+			})
 		case Quiesced:
 			v.done = &a
 		}
 	}
+}
+
+// readState reads what the state allows, and what is wanted: if that has changed by the
+// time the answer is there, it is read anew.
+func (w *simWorld) readState(v *simVirt, a ReadState, home func(func()) func()) {
+	m := v.m
+	w.again(v, "read state", func() func() {
+		// The barrier fences: a late write of an earlier leader would be lost to
+		// this one, though a log may hold what that leader served after it.
+		w.barrier = max(w.barrier, a.Epoch)
+		rec, paused := w.state, w.paused
+		w.rests = w.rests && paused // resumed
+		c := Consent{Truncate: true, AllowLoss: true}
+		if w.rests {
+			c = Consent{AsItIs: true}
+		}
+		return home(func() {
+			if st := m.Status(); st.Epoch != a.Epoch || st.Phase != ReadingState {
+				return
+			}
+			if w.paused != paused {
+				w.readState(v, a, home)
+				return
+			}
+			v.paused, v.asItIs = paused, c.AsItIs
+			m.StateRead(w.now, a.Epoch, rec, c)
+			if paused {
+				m.Pause(w.now)
+			}
+		})
+	})
+}
+
+// notice: a leader sees what is wanted of it.
+func (w *simWorld) notice(v *simVirt) bool {
+	st := v.m.Status()
+	if !v.up || st.Phase == Off || st.Phase == ReadingState || v.paused == w.paused {
+		return false
+	}
+	if v.paused = w.paused; v.paused {
+		v.m.Pause(w.now)
+	} else {
+		v.m.Resume(w.now)
+		if st.Phase == Leading && st.Epoch >= w.barrier {
+			w.rests = false
+		}
+	}
+	w.act(v)
+	return true
 }
 
 // again sends a request that is repeated until it arrives.

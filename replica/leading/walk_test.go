@@ -50,6 +50,8 @@ const (
 	actElect
 	actStop
 	actHandBack
+	actPause
+	actNotice
 	actKinds
 )
 
@@ -58,7 +60,7 @@ var simNames = [actKinds]string{
 	"real stops cleanly", "real starts", "real is fenced", "real is unfenced", "virtual is unfenced", "virtual views", "message of virtual moves",
 	"message of virtual is lost", "virtual pulls", "virtual evicts", "virtual fetches", "virtual ticks", "virtual starts", "virtual dies",
 	"virtual is fenced", "source appends", "source elects uncleanly", "source elects", "source retains or compacts", "preferred election", "operator stops",
-	"hand-back",
+	"hand-back", "operator pauses or resumes", "virtual notices what is wanted",
 }
 
 var simWeights = [actKinds]int{
@@ -66,7 +68,7 @@ var simWeights = [actKinds]int{
 	1, 8, 6, 12, 8, 14, 50,
 	3, 20, 3, 8, 3, 8, 1,
 	2, 16, 2, 2, 2, 2, 1,
-	6,
+	6, 2, 6,
 }
 
 // step does one act; false if there was nothing to do. Only then does no time pass, so that
@@ -179,6 +181,16 @@ func (w *simWorld) do(a simAct) bool {
 		return true
 	case actHandBack:
 		return w.handBack(virt)
+	case actPause:
+		// Resumed is what is PAUSED, paused what is not on its way back from a pause.
+		if w.left.pause <= 0 || w.paused != w.rests {
+			return false
+		}
+		w.left.pause--
+		w.paused = !w.paused
+		return true
+	case actNotice:
+		return w.notice(virt)
 	default:
 		panic("no such act")
 	}
@@ -269,7 +281,7 @@ func (w *simWorld) settle(trace func(string)) {
 		}
 		return did
 	}
-	w.left = simBudget{}
+	w.left, w.paused = simBudget{}, false
 	quiet := 0
 	for round := 0; round < 400 && quiet < 6; round++ {
 		before := w.snapshot()
@@ -292,6 +304,7 @@ func (w *simWorld) settle(trace func(string)) {
 			}
 			for i, v := range w.virt {
 				do(actVirtView, i, 0)
+				do(actNotice, i, 0)
 				for n := 0; len(v.msgs) > 0 && n < 20; n++ {
 					do(actVirtMessage, i, 0)
 					do(actVirtView, i, 0)
@@ -463,6 +476,10 @@ var simConfigs = []struct {
 	{"stop", simConfig{2, 3, true, simBudget{crash: 2, virt: 3, unclean: 1, appends: 5, stop: 1}, false}},
 	{"failback", simConfig{2, 3, true, simBudget{crash: 2, virt: 4, unclean: 1, appends: 5}, true}},
 	{"failback, three replicas", simConfig{3, 3, false, simBudget{crash: 3, virt: 3, unclean: 2, appends: 5, retain: 1, stop: 1}, true}},
+	{"stop, retention and compaction", simConfig{2, 3, true, simBudget{crash: 2, virt: 3, appends: 7, retain: 3, stop: 1}, false}},
+	{"pause", simConfig{2, 3, true, simBudget{crash: 2, virt: 4, appends: 8, pause: 4}, false}},
+	{"pause, everything", simConfig{3, 3, true, simBudget{crash: 3, virt: 4, unclean: 2, appends: 8, retain: 2, stop: 1, pause: 5}, false}},
+	{"pause, no ELR", simConfig{2, 2, false, simBudget{crash: 2, virt: 4, unclean: 1, appends: 6, pause: 4}, false}},
 }
 
 // TestSimulation walks at random through faults and checks the invariants of safety-rules.md
@@ -488,14 +505,17 @@ func TestSimulation(t *testing.T) {
 		}
 		limit = d / time.Duration(len(simConfigs))
 	}
-	var table []simKind
-	for k, n := range simWeights {
-		for range n {
-			table = append(table, simKind(k))
-		}
-	}
 	for i, c := range simConfigs {
 		t.Run(c.name, func(t *testing.T) {
+			var table []simKind
+			for k, n := range simWeights {
+				if c.cfg.budget.pause == 0 && (simKind(k) == actPause || simKind(k) == actNotice) {
+					continue
+				}
+				for range n {
+					table = append(table, simKind(k))
+				}
+			}
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
 			start, done, steps, found := time.Now(), 0, 0, map[string]int{}
 			var back, ready, jumps int
