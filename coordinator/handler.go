@@ -357,6 +357,10 @@ func (c *Coordinator) describeMirror(name string, local map[ids.TopicPartition]P
 					dp.ErrorMessage = &status.ErrorMessage
 				}
 			}
+			if dp.ErrorMessage == nil {
+				s, _ := c.view.State(name, tp)
+				dp.ErrorMessage = nullable(c.waitsFor(t, p, s))
+			}
 			dt.Partitions = append(dt.Partitions, dp)
 		}
 		if !localOnly || len(dt.Partitions) > 0 {

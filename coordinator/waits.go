@@ -1,0 +1,28 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// waitsFor says what keeps a partition of a mirror topic from going on that somebody has to
+// do something about: which broker to bring back. Empty if nothing does. Every sidecar can
+// tell, since the metadata log and the state say it all.
+func (c *Coordinator) waitsFor(t Topic, p *metadata.Partition, s PartitionState) string {
+	v := c.cfg.Virtual
+	if s.State == Stopped || !slices.ContainsFunc(p.Replicas, v.Is) {
+		return ""
+	}
+	if t.Desired == Stopped {
+		h := mayHandBack(v, p, s, func(b int32) bool { return alive(c.img, b) }, false, 1)
+		if h.wait != "" {
+			return "the stop waits: " + h.wait
+		}
+		return ""
+	}
+	if len(v.Real(p.ISR)) == 0 {
+		return waitsForReplicas(v, p)
+	}
+	return ""
+}
