@@ -31,6 +31,9 @@
 //   - hold a conversation with the broker on the caller's own connection before
 //     answering, while the reader waits.
 //
+// A handler may also hold a conversation before it decides (consult): what a caller may do
+// with a mirror's configuration, or read of the state topic, is asked from the broker.
+//
 // # Two kinds of listener
 //
 // A client listener hides the virtual brokers: its clients see real brokers only, and

@@ -107,6 +107,7 @@ func table() []row {
 		},
 		{key: int16(kmsg.AddPartitionsToTxn), max: 5, at: atBoth, handle: (*conn).addPartitionsToTxn, why: "mirror partitions are read only, fenced topics for a while"},
 		{key: int16(kmsg.DeleteRecords), max: 2, at: atBoth, handle: (*conn).deleteRecords, why: "mirror partitions are read only"},
+		{key: int16(kmsg.CreateTopics), max: 7, at: atBoth, handle: (*conn).createTopics, why: "the state topic is the sidecars'; mirror.name is not set"},
 		{key: int16(kmsg.CreatePartitions), max: 3, at: atBoth, handle: (*conn).createPartitions, why: "a mirror topic grows with its source"},
 		{key: int16(kmsg.DeleteTopics), max: 6, at: atBoth, handle: (*conn).deleteTopics, why: "a mirror topic must be stopped first"},
 		{

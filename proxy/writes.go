@@ -232,6 +232,19 @@ func (c *conn) createPartitions(r *request) (exchange, error) {
 	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
 }
 
+func (c *conn) createTopics(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrCreateTopicsRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.CreateTopics(req)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
+
 func (c *conn) deleteTopics(r *request) (exchange, error) {
 	req, err := decode(r, kmsg.NewPtrDeleteTopicsRequest())
 	if err != nil {

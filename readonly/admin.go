@@ -397,7 +397,7 @@ func (r *Rules) IncrementalAlterConfigs(req *kmsg.IncrementalAlterConfigsRequest
 			named = named || cfg.Name == nameConfig
 		}
 		f, no := refusal{}, false
-		if locked != "" {
+		if state := res.ResourceType == kmsg.ConfigResourceTypeTopic && res.ResourceName == r.StateTopic; locked != "" || state {
 			f, no = r.checkConfig(res.ResourceType, res.ResourceName)
 		}
 		if why, never := refusedConfig(res.ResourceType, res.ResourceName, named, false); never {

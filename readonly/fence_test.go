@@ -95,3 +95,43 @@ func TestMirrorNameIsNotSet(t *testing.T) {
 		})
 	}
 }
+
+// Only the sidecars create the state topic and say what it keeps.
+func TestStateTopicIsTheSidecars(t *testing.T) {
+	for version := int16(0); version <= 7; version++ {
+		req := kmsg.NewPtrCreateTopicsRequest()
+		req.Version = version
+		for _, name := range []string{"new", stateTopic, "named", "other"} {
+			ct := kmsg.NewCreateTopicsRequestTopic()
+			ct.Topic = name
+			if name == "named" {
+				ct.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "mirror.name"}}
+			}
+			req.Topics = append(req.Topics, ct)
+		}
+		r := rules()
+		r.Pending = true // is no reason to refuse
+		s := r.CreateTopics(req)
+		if s == nil || len(s.Rest.Topics) != 2 {
+			t.Fatalf("%+v", s)
+		}
+		resp := kmsg.NewPtrCreateTopicsResponse()
+		resp.Topics = []kmsg.CreateTopicsResponseTopic{{Topic: "other", ErrorCode: 36}, {Topic: "new"}}
+		var got []int16
+		for _, rt := range s.Merge(resp).Topics {
+			got = append(got, rt.ErrorCode)
+		}
+		if want := []int16{0, 44, 42, 36}; !slices.Equal(got, want) {
+			t.Errorf("v%d: got %v, want %v", version, got, want)
+		}
+	}
+	if s := rules().CreateTopics(&kmsg.CreateTopicsRequest{Topics: []kmsg.CreateTopicsRequestTopic{{Topic: "new"}}}); s != nil {
+		t.Errorf("refused %+v", s.Refused)
+	}
+	ic := &kmsg.IncrementalAlterConfigsRequest{Resources: []kmsg.IncrementalAlterConfigsRequestResource{{
+		ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: stateTopic, Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "retention.ms"}},
+	}}}
+	if s := rules().IncrementalAlterConfigs(ic); s == nil || s.Merge(nil).Resources[0].ErrorCode != 44 {
+		t.Errorf("%+v", s)
+	}
+}
