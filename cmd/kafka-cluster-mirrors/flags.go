@@ -100,9 +100,9 @@ func actions() []action {
 			name: "stop", group: groupTopics, short: "end mirroring of topics and make them writable here",
 			long: "Stops topics: the fail-over. Works with the source dead. Everything that was mirrored stays, transactions that are " +
 				"open are aborted, and the topics become ordinary, writable ones. Regular expressions move from what the mirror " +
-				"includes to what it excludes. " + topicsHelp,
+				"includes to what it excludes; a --start with the same ones takes them back. " + topicsHelp,
 			needs: []string{"mirror", "topics"}, takes: []string{"dry-run", "wait", "timeout", "json"},
-			examples: []string{"--stop --mirror east --topics '.*' --wait"},
+			examples: []string{"--stop --mirror east --topics orders --wait", "--stop --mirror east --topics 'orders-.*' --dry-run"},
 		},
 		{
 			name: "pause", group: groupTopics, short: "stop copying, stay read only",
@@ -130,7 +130,7 @@ func actions() []action {
 				"active here are moved; the topics are stopped. Without sidecars at the source, stop its writers first: this " +
 				"waits until the source stands still. Interrupted or failed before the stop, it changes nothing and lets " +
 				"writers go on; it can be repeated at any point. After success, writes at the source stay refused for " +
-				"--keep-fence. All topics of the mirror are moved unless --topics picks some. " + topicsHelp,
+				"--keep-fence. All topics of the mirror are moved, and new ones are not looked for any more, unless --topics picks some. " + topicsHelp,
 			needs: []string{"mirror"},
 			takes: []string{
 				"topics", "source-bootstrap-server", "source-config", "skip-groups", "lease", "quiet-period", "keep-fence",

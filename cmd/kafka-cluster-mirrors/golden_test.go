@@ -144,6 +144,8 @@ func world(described func() protocol.DescribedMirror, results ...protocol.TopicR
 			}
 			add("bootstrap.servers", "source:9092", kmsg.ConfigSource(1), false)
 			add("sasl.jaas.config", "", kmsg.ConfigSource(1), true)
+			add("mirror.topics.include", "order.*,pay", kmsg.ConfigSource(1), false)
+			add("mirror.topics.exclude", "__.*", kmsg.ConfigSourceDefaultConfig, false)
 			add("mirror.groups.include", ".*", kmsg.ConfigSourceDefaultConfig, false)
 			add("mirror.groups.exclude", "", kmsg.ConfigSourceDefaultConfig, false)
 			resp.Resources = append(resp.Resources, one)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
@@ -28,6 +29,7 @@ type switchover struct {
 
 	moving []string // topics that are still mirrored
 	ended  []string // topics whose stop was asked for in an earlier run
+	found  []string // patterns that end with the move
 	fence  *fence   // nil without sidecars at the source
 
 	report switchoverReport
@@ -282,6 +284,9 @@ func (s *switchover) move(ctx context.Context) (asked bool, err error) {
 		}
 		s.step("groups", "%s", moves.text("moved"))
 	}
+	if s.found, err = s.patterns(ctx); err != nil {
+		return false, err
+	}
 	// The fence must have held until here, or something may have been written meanwhile.
 	if s.fence != nil {
 		if err := s.fence.held(ctx); err != nil {
@@ -339,9 +344,13 @@ func (s *switchover) stop(ctx context.Context) error {
 		s.step("stop", "asked for already")
 		return nil
 	}
+	ended := ""
 	if len(s.moving) > 0 {
 		req := protocol.NewStopMirrorTopicsRequest()
 		req.MirrorName, req.Topics = s.o.mirror, s.moving
+		if req.Patterns = s.found; len(s.found) > 0 {
+			ended = "; new topics are not looked for any more"
+		}
 		r, err := ask[*protocol.StopMirrorTopicsResponse](ctx, s.cl, &req)
 		if err != nil {
 			return err
@@ -363,7 +372,7 @@ func (s *switchover) stop(ctx context.Context) error {
 			}
 			s.p.show(line)
 			if done {
-				s.step("stop", "%s %s STOPPED and writable here", plural(len(topics), "topic"), isAre(len(topics)))
+				s.step("stop", "%s %s STOPPED and writable here%s", plural(len(topics), "topic"), isAre(len(topics)), ended)
 				return nil
 			}
 		} else if ctx.Err() == nil {
@@ -375,6 +384,25 @@ func (s *switchover) stop(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// patterns are those by which the mirror finds topics, if all of it moves: what appears at
+// the old source later is not for this cluster any more.
+func (s *switchover) patterns(ctx context.Context) ([]string, error) {
+	if len(s.o.topics) > 0 {
+		return nil, nil
+	}
+	const key = "mirror.topics.include"
+	rows, err := s.o.fetchConfigs(ctx, s.cl, key)
+	if err != nil {
+		return nil, fmt.Errorf("by which patterns the mirror finds topics: %w", err)
+	}
+	for _, r := range rows {
+		if r.Name == key {
+			return config.SplitList(deref(r.Value)), nil
+		}
+	}
+	return nil, nil
 }
 
 // keepFence leaves writers at the source time to come here.

@@ -72,7 +72,11 @@ func (o *options) topicsVerb(ctx context.Context, cl *kgo.Client, out io.Writer,
 		}
 	}
 	if !o.json {
-		o.writeOutcomes(out, outcomes, len(w.topics))
+		excluded := ""
+		if len(outcomes) == 0 && o.action == "start" {
+			excluded = o.excluded(ctx, cl)
+		}
+		o.writeOutcomes(out, outcomes, len(w.topics), excluded)
 	}
 	if wait && len(w.topics) > 0 {
 		err = o.await(ctx, cl, p, w)
@@ -110,7 +114,19 @@ func (o *options) nothingDone(outcomes []topicOutcome) error {
 	return fmt.Errorf("mirror %s: no topic matches %s", o.mirror, strings.Join(o.topics, ","))
 }
 
-func (o *options) writeOutcomes(out io.Writer, outcomes []topicOutcome, done int) {
+// excluded tells what the mirror leaves out, as a remark: a stop with patterns has put them there.
+func (o *options) excluded(ctx context.Context, cl *kgo.Client) string {
+	const key = "mirror.topics.exclude"
+	rows, err := o.fetchConfigs(ctx, cl, key)
+	for _, r := range rows {
+		if err == nil && r.Name == key && deref(r.Value) != "" {
+			return fmt.Sprintf(" and is not excluded (%s=%s)", key, deref(r.Value))
+		}
+	}
+	return ""
+}
+
+func (o *options) writeOutcomes(out io.Writer, outcomes []topicOutcome, done int, excluded string) {
 	for _, t := range outcomes {
 		switch {
 		case !t.Done:
@@ -122,9 +138,9 @@ func (o *options) writeOutcomes(out io.Writer, outcomes []topicOutcome, done int
 	say, patterns := verbWords(o.action), strings.Join(o.topics, ",")
 	switch {
 	case len(outcomes) == 0 && o.action == "start" && o.dryRun:
-		fmt.Fprintf(out, "No topic at the source of mirror %s matches %s yet; the patterns would be kept.\n", o.mirror, patterns)
+		fmt.Fprintf(out, "No topic at the source of mirror %s matches %s%s; the patterns would be kept.\n", o.mirror, patterns, excluded)
 	case len(outcomes) == 0 && o.action == "start":
-		fmt.Fprintf(out, "No topic at the source of mirror %s matches %s yet; the patterns are kept, and topics that appear are started.\n", o.mirror, patterns)
+		fmt.Fprintf(out, "No topic at the source of mirror %s matches %s%s; the patterns are kept, and topics that appear are started.\n", o.mirror, patterns, excluded)
 	case len(outcomes) == 0 && o.action == "stop":
 		fmt.Fprintf(out, "No topic of mirror %s matches %s.\n", o.mirror, patterns)
 	case len(outcomes) == 0: // an error says it
