@@ -83,11 +83,14 @@ func barred(t *testing.T, who Caller) *Coordinator {
 // fences remembers what was fenced.
 type fences map[string]time.Duration
 
-func (f fences) Fence(topics []string, lease time.Duration) error {
+func (f fences) Fence(topics []string, lease time.Duration) (anew []string, err error) {
 	for _, t := range topics {
+		if _, ok := f[t]; !ok {
+			anew = append(anew, t)
+		}
 		f[t] = lease
 	}
-	return nil
+	return anew, nil
 }
 
 func codeIn(resp kmsg.Response) int16 {

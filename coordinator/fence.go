@@ -2,9 +2,11 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -17,8 +19,9 @@ import (
 
 // WriteFences hold back clients' writes to topics at the listeners of this sidecar.
 type WriteFences interface {
-	// Fence begins, prolongs or, with no lease, ends the fences of topics.
-	Fence(topics []string, lease time.Duration) error
+	// Fence begins, prolongs or, with no lease, ends the fences of topics, and returns those
+	// that were not fenced until now.
+	Fence(topics []string, lease time.Duration) (anew []string, err error)
 }
 
 const (
@@ -31,7 +34,8 @@ const (
 
 // fenceAnswer puts a fence up here and at every other sidecar. It is not kept anywhere: who
 // needs it renews it, so that a sidecar which starts anew has it again, and when nobody
-// renews it, it ends by itself.
+// renews it, it ends by itself. Who renews it must know of a sidecar that had lost it,
+// and let writes through meanwhile: the answer for a topic has a message then.
 func (c *Coordinator) fenceAnswer(ctx context.Context, fromPeer bool, r *protocol.FenceTopicWritesRequest) kmsg.Response {
 	lease := time.Duration(r.LeaseMs) * time.Millisecond
 	switch {
@@ -59,24 +63,40 @@ func (c *Coordinator) fenceAnswer(ctx context.Context, fromPeer bool, r *protoco
 	if len(fence) == 0 {
 		return topicsAnswer(r, results, nil)
 	}
-	if err := c.deps.Fences.Fence(fence, lease); err != nil {
+	begun, err := c.deps.Fences.Fence(fence, lease)
+	if err != nil {
 		return failed(r, err)
 	}
+	anew := anewAt{}
+	anew.add(c.cfg.Self, begun)
 	if !fromPeer {
-		if err := c.fencePeers(ctx, c.img.Brokers(), fence, r.LeaseMs); err != nil {
-			return topicsAnswer(r, results, err)
+		err = c.fencePeers(ctx, c.img.Brokers(), fence, r.LeaseMs, anew)
+	}
+	for i := range results {
+		if at := anew[results[i].Name]; len(at) > 0 && lease > 0 {
+			results[i].Err = &Error{Message: fmt.Sprintf("fenced anew at the sidecars with virtual brokers %v", at)}
 		}
 	}
 	c.log.Info("writes fenced", "topics", fence, "lease", lease)
-	return topicsAnswer(r, results, nil)
+	return topicsAnswer(r, results, err)
+}
+
+// anewAt names, by topic, the virtual brokers whose sidecars had not fenced it before.
+type anewAt map[string][]int32
+
+func (a anewAt) add(id int32, topics []string) {
+	for _, t := range topics {
+		a[t] = append(a[t], id)
+	}
 }
 
 // fencePeers puts a fence up at the other sidecars. One whose virtual broker is alive and
 // that does not answer lets writers through: that is an error.
-func (c *Coordinator) fencePeers(ctx context.Context, brokers []metadata.Broker, topics []string, leaseMs int32) error {
+func (c *Coordinator) fencePeers(ctx context.Context, brokers []metadata.Broker, topics []string, leaseMs int32, anew anewAt) error {
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
 	var ask errgroup.Group
+	var mu sync.Mutex // guards anew
 	missing := make([]string, len(brokers))
 	for i, b := range brokers {
 		if !c.cfg.Virtual.Is(b.ID) || b.ID == c.cfg.Self {
@@ -88,6 +108,16 @@ func (c *Coordinator) fencePeers(ctx context.Context, brokers []metadata.Broker,
 			resp, err := c.deps.Peers.Request(ctx, b.ID, &req)
 			if r, ok := resp.(*protocol.FenceTopicWritesResponse); ok && err == nil {
 				err = errorOf(r.ErrorCode, r.ErrorMessage)
+				mu.Lock()
+				for _, t := range r.Topics {
+					switch {
+					case t.ErrorCode != 0: // it has not seen the topic yet
+						err = errors.Join(err, errorOf(t.ErrorCode, t.ErrorMessage))
+					case t.ErrorMessage != nil:
+						anew.add(b.ID, []string{t.Name})
+					}
+				}
+				mu.Unlock()
 			}
 			switch {
 			case err == nil:

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +42,12 @@ func TestFenceRequests(t *testing.T) {
 			}
 		})
 	}
+	// Without a lease a fence is not begun anew.
 	co := barred(t, nil)
+	resp := co.fenceAnswer(t.Context(), true, &protocol.FenceTopicWritesRequest{Topics: []string{"t"}}).(*protocol.FenceTopicWritesResponse)
+	if resp.Topics[0].ErrorMessage != nil {
+		t.Errorf("message %s", *resp.Topics[0].ErrorMessage)
+	}
 	co.deps.Fences = nil
 	if code := codeIn(co.fenceAnswer(t.Context(), false, &protocol.FenceTopicWritesRequest{})); code != kerr.UnsupportedVersion.Code {
 		t.Errorf("code %d without listeners", code)
@@ -51,6 +57,7 @@ func TestFenceRequests(t *testing.T) {
 // fencingPeers answer as their virtual broker's id says.
 type fencingPeers struct {
 	answers map[int32]error
+	message string // of the answer of 10002
 
 	mu    sync.Mutex
 	asked map[int32]int32
@@ -63,7 +70,12 @@ func (p *fencingPeers) Request(_ context.Context, id int32, req kmsg.Request) (k
 	if err := p.answers[id]; err != nil {
 		return nil, err
 	}
-	return req.ResponseKind(), nil
+	resp := req.ResponseKind().(*protocol.FenceTopicWritesResponse)
+	resp.Topics = []protocol.TopicResult{{Name: "t"}}
+	if id == 10002 {
+		resp.Topics[0].ErrorMessage = &p.message
+	}
+	return resp, nil
 }
 
 func TestFencePeers(t *testing.T) {
@@ -81,7 +93,11 @@ func TestFencePeers(t *testing.T) {
 			p := &fencingPeers{answers: c.answers, asked: map[int32]int32{}}
 			co := barred(t, nil)
 			co.deps.Peers = p
-			err := co.fencePeers(t.Context(), brokers, []string{"t"}, 2000)
+			anew := anewAt{}
+			err := co.fencePeers(t.Context(), brokers, []string{"t"}, 2000, anew)
+			if want := c.answers[10002] == nil; slices.Equal(anew["t"], []int32{10002}) != want {
+				t.Errorf("anew at %v", anew)
+			}
 			if (err == nil) != (c.missing == "") || err != nil && !strings.Contains(err.Error(), c.missing) {
 				t.Errorf("got %v", err)
 			}

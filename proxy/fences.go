@@ -24,8 +24,9 @@ func NewFences(now func() time.Time) *Fences {
 	return &Fences{now: now, until: make(map[string]time.Time)}
 }
 
-// Fence begins or prolongs the fences of topics, or ends them if there is no lease.
-func (f *Fences) Fence(topics []string, lease time.Duration) error {
+// Fence begins or prolongs the fences of topics, or ends them if there is no lease. It
+// returns those that were not fenced until now.
+func (f *Fences) Fence(topics []string, lease time.Duration) (anew []string, err error) {
 	now := f.now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,16 +36,19 @@ func (f *Fences) Fence(topics []string, lease time.Duration) error {
 		}
 	}
 	if lease > 0 && len(f.until)+len(topics) > maxFences {
-		return fmt.Errorf("at most %d topics can be fenced, %d are", maxFences, len(f.until))
+		return nil, fmt.Errorf("at most %d topics can be fenced, %d are", maxFences, len(f.until))
 	}
 	for _, t := range topics {
+		if _, ok := f.until[t]; !ok {
+			anew = append(anew, t)
+		}
 		if lease <= 0 {
 			delete(f.until, t)
 		} else {
 			f.until[t] = now.Add(lease)
 		}
 	}
-	return nil
+	return anew, nil
 }
 
 // Left tells whether a topic is fenced, and for how long.

@@ -20,15 +20,17 @@ func TestFences(t *testing.T) {
 	if !f.none() || left("a") != 0 {
 		t.Error("fenced from the start")
 	}
-	if err := f.Fence([]string{"a", "b"}, 10*time.Second); err != nil {
-		t.Fatal(err)
+	if anew, err := f.Fence([]string{"a", "b"}, 10*time.Second); err != nil || len(anew) != 2 {
+		t.Fatalf("anew %q, %v", anew, err)
 	}
 	now = now.Add(4 * time.Second)
 	if f.none() || left("a") != 6*time.Second || left("c") != 0 {
 		t.Errorf("a has %v left", left("a"))
 	}
-	_ = f.Fence([]string{"a"}, 10*time.Second) // renewed
-	_ = f.Fence([]string{"b"}, 0)              // ended
+	if anew, _ := f.Fence([]string{"a"}, 10*time.Second); len(anew) > 0 { // renewed
+		t.Errorf("anew %q", anew)
+	}
+	_, _ = f.Fence([]string{"b"}, 0) // ended
 	if left("a") != 10*time.Second || left("b") != 0 {
 		t.Errorf("a has %v, b %v left", left("a"), left("b"))
 	}
@@ -36,11 +38,15 @@ func TestFences(t *testing.T) {
 	if left("a") != 0 {
 		t.Errorf("the lease has run out, %v left", left("a"))
 	}
-	_ = f.Fence(nil, 0)
+	if anew, _ := f.Fence([]string{"a"}, time.Second); len(anew) != 1 {
+		t.Error("what has run out counts as fenced until now")
+	}
+	now = now.Add(time.Second)
+	_, _ = f.Fence(nil, 0)
 	if !f.none() {
 		t.Error("what has run out is kept")
 	}
-	if err := f.Fence(make([]string, maxFences+1), time.Second); err == nil || !f.none() {
+	if _, err := f.Fence(make([]string, maxFences+1), time.Second); err == nil || !f.none() {
 		t.Errorf("too many: %v", err)
 	}
 }
@@ -69,16 +75,16 @@ func TestFencedProduce(t *testing.T) {
 				return resp.Topics[0].Partitions[0].ErrorCode, resp.Topics[1].Partitions[0].ErrorCode
 			}
 			for _, version := range []int16{3, 9, 13} {
-				_ = s.deps.Fences.Fence([]string{"o"}, time.Minute)
+				_, _ = s.deps.Fences.Fence([]string{"o"}, time.Minute)
 				if o, p := codes(version); o != 19 || p != 0 {
 					t.Errorf("v%d, fenced: codes %d and %d", version, o, p)
 				}
-				_ = s.deps.Fences.Fence([]string{"o"}, 0)
+				_, _ = s.deps.Fences.Fence([]string{"o"}, 0)
 				if o, p := codes(version); o != 0 || p != 0 {
 					t.Errorf("v%d, after the fence: codes %d and %d", version, o, p)
 				}
 			}
-			_ = s.deps.Fences.Fence([]string{"o"}, time.Minute)
+			_, _ = s.deps.Fences.Fence([]string{"o"}, time.Minute)
 			c.send(produceRequest(9, 0, "o", 0), 1)
 			c.wantClosed()
 		})

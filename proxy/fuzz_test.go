@@ -21,7 +21,7 @@ func FuzzHandlers(f *testing.F) {
 	leaders := NewLeaders(view, testVirtual)
 	defer leaders.Close()
 	fences := NewFences(time.Now)
-	_ = fences.Fence([]string{"o"}, time.Hour)
+	_, _ = fences.Fence([]string{"o"}, time.Hour)
 	var proxies [2]*Proxy
 	for i := range proxies {
 		p, err := New(

@@ -94,13 +94,14 @@ func (f *fence) end() {
 // extend raises the fence, or lets it last for longer.
 func (f *fence) extend(ctx context.Context, lease time.Duration) error {
 	asked := time.Now()
-	err := f.ask(ctx, lease)
+	anew, err := f.ask(ctx, lease)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last = err; err != nil {
 		return err
 	}
-	if !f.until.IsZero() && time.Now().After(f.until) {
+	// A sidecar that was started anew has lost it, and let writes through until now.
+	if !f.until.IsZero() && (anew || time.Now().After(f.until)) {
 		f.gap = true
 	}
 	// It began when the sidecar got the request, which is later than asked.
@@ -108,17 +109,19 @@ func (f *fence) extend(ctx context.Context, lease time.Duration) error {
 	return nil
 }
 
-func (f *fence) ask(ctx context.Context, lease time.Duration) error {
+// ask tells also whether the fence was not up everywhere until now.
+func (f *fence) ask(ctx context.Context, lease time.Duration) (anew bool, err error) {
 	req := protocol.NewFenceTopicWritesRequest()
 	req.Topics, req.LeaseMs = f.topics, int32(lease.Milliseconds())
 	r, err := ask[*protocol.FenceTopicWritesResponse](ctx, f.src, &req)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, t := range r.Topics {
 		err = errors.Join(err, protocol.ErrorForCode(t.ErrorCode, t.ErrorMessage))
+		anew = anew || t.ErrorCode == 0 && t.ErrorMessage != nil
 	}
-	return err
+	return anew, err
 }
 
 // held is an error if the fence was not up for all of the time.
@@ -138,5 +141,6 @@ func (f *fence) held(ctx context.Context) error {
 // lift ends the fence at once.
 func (f *fence) lift(ctx context.Context) error {
 	f.end()
-	return f.ask(ctx, 0)
+	_, err := f.ask(ctx, 0)
+	return err
 }
