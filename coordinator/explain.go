@@ -16,8 +16,9 @@ import (
 // explainSourceTimeout bounds how long a source is asked whether it has a topic.
 const explainSourceTimeout = 10 * time.Second
 
-// explainAnswer says, for one mirror or all, why something is or is not mirrored.
-func (c *Coordinator) explainAnswer(ctx context.Context, _ bool, r *protocol.ExplainClusterMirrorRequest) kmsg.Response {
+// explainAnswer says, for one mirror or all, why something is or is not mirrored. Each
+// mirror's coordinator is asked: it knows what the last refresh has left out, and why.
+func (c *Coordinator) explainAnswer(ctx context.Context, fromPeer bool, r *protocol.ExplainClusterMirrorRequest) kmsg.Response {
 	resp := protocol.NewExplainClusterMirrorResponse()
 	mirrors := c.view.Mirrors()
 	if r.MirrorName != nil {
@@ -36,16 +37,44 @@ func (c *Coordinator) explainAnswer(ctx context.Context, _ bool, r *protocol.Exp
 		return failed(r, refuse(kerr.InvalidRequest.Code, "a name is missing"))
 	}
 	for _, m := range mirrors {
-		e := protocol.NewMirrorExplanation()
-		e.MirrorName = m.Name
-		if r.Kind == "topic" {
-			e.Steps, e.Mirrored = c.explainTopic(ctx, m, r.Name)
-		} else {
-			e.Steps = []protocol.ExplanationStep{step(r.Kind+" sync", false, "no policy of this build handles a %s", r.Kind)}
+		if !fromPeer {
+			if e, ok := c.explainAtPeer(ctx, m.Name, r); ok {
+				resp.Explanations = append(resp.Explanations, e)
+				continue
+			}
 		}
-		resp.Explanations = append(resp.Explanations, e)
+		resp.Explanations = append(resp.Explanations, c.explain(ctx, m, r.Kind, r.Name))
 	}
 	return &resp
+}
+
+// explainAtPeer asks the mirror's coordinator, if that is another sidecar and answers.
+func (c *Coordinator) explainAtPeer(ctx context.Context, mirror string, r *protocol.ExplainClusterMirrorRequest) (protocol.MirrorExplanation, bool) {
+	who, err := c.Of(mirror)
+	if err != nil || who == c.cfg.Self {
+		return protocol.MirrorExplanation{}, false
+	}
+	req := protocol.NewExplainClusterMirrorRequest()
+	req.MirrorName, req.Kind, req.Name = &mirror, r.Kind, r.Name
+	ctx, cancel := context.WithTimeout(ctx, explainSourceTimeout)
+	defer cancel()
+	resp, err := c.deps.Peers.Request(ctx, who, &req)
+	if a, ok := resp.(*protocol.ExplainClusterMirrorResponse); err == nil && ok && a.ErrorCode == 0 && len(a.Explanations) == 1 {
+		return a.Explanations[0], true
+	}
+	c.log.Debug("explain: the coordinator does not answer", "mirror", mirror, "virtual_broker", who, "err", err)
+	return protocol.MirrorExplanation{}, false
+}
+
+func (c *Coordinator) explain(ctx context.Context, m Mirror, kind, name string) protocol.MirrorExplanation {
+	e := protocol.NewMirrorExplanation()
+	e.MirrorName = m.Name
+	if kind == "topic" {
+		e.Steps, e.Mirrored = c.explainTopic(ctx, m, name)
+	} else {
+		e.Steps = []protocol.ExplanationStep{step(kind+" sync", false, "no policy of this build handles a %s", kind)}
+	}
+	return e
 }
 
 func step(rule string, passed bool, format string, args ...any) protocol.ExplanationStep {

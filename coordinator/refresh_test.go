@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -394,6 +395,49 @@ func TestExplain(t *testing.T) {
 	req.Kind = "record"
 	if a := call[*protocol.ExplainClusterMirrorResponse](t, &side{Coordinator: r.Coordinator}, &req); a.ErrorCode == 0 {
 		t.Error("a kind that there is not")
+	}
+}
+
+// knowing is another sidecar that explains.
+type knowing struct {
+	windowPeers
+	asked int32
+	err   error
+}
+
+func (k *knowing) Request(ctx context.Context, who int32, req kmsg.Request) (kmsg.Response, error) {
+	r, ok := req.(*protocol.ExplainClusterMirrorRequest)
+	if !ok {
+		return k.windowPeers.Request(ctx, who, req)
+	}
+	k.asked = who
+	resp := protocol.NewExplainClusterMirrorResponse()
+	e := protocol.NewMirrorExplanation()
+	e.MirrorName, e.Steps = *r.MirrorName, []protocol.ExplanationStep{step("discovery", false, "it knows")}
+	resp.Explanations = append(resp.Explanations, e)
+	return &resp, k.err
+}
+
+// TestExplainAtCoordinator: who coordinates a mirror knows best; without it, what is known
+// here must do.
+func TestExplainAtCoordinator(t *testing.T) {
+	r := newRig(t)
+	r.mu.Lock()
+	p := *r.parts[0]
+	p.Leader = 2
+	r.parts[0] = &p
+	r.showLocked()
+	r.mu.Unlock()
+	peer := &knowing{}
+	r.deps.Peers = peer
+	req := protocol.NewExplainClusterMirrorRequest()
+	req.Kind, req.Name = "topic", "nobody"
+	for _, want := range []string{"it knows", "no pattern of the mirror matches"} {
+		a := call[*protocol.ExplainClusterMirrorResponse](t, &side{Coordinator: r.Coordinator}, &req)
+		if len(a.Explanations) != 1 || len(a.Explanations[0].Steps) != 1 || !strings.Contains(a.Explanations[0].Steps[0].Reason, want) || peer.asked != 10002 {
+			t.Errorf("asked %d, %+v, want %q", peer.asked, a.Explanations, want)
+		}
+		peer.err = errPeer
 	}
 }
 
