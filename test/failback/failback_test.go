@@ -14,13 +14,16 @@ import (
 
 // TestFailback: b mirrors from a, takes over, and a comes back.
 func TestFailback(t *testing.T) {
-	sides := startSides(t, 2, 1)
+	sides := startSides(t, 3, 1)
 	a, b := sides[0], sides[1]
 	const there, back = "a-to-b", "home-again"
 	b.create(t, there, a)
 	t.Run("divergent tails on both sides", func(t *testing.T) { testDiverged(t, a, b, there, back) })
 	t.Run("nothing is copied twice", func(t *testing.T) { testClean(t, a, b, there, "clean-back") })
 	t.Run("the link is not known", func(t *testing.T) { testUnknown(t, a, b, back) })
+	t.Run("many epochs on both sides", func(t *testing.T) { testEpochs(t, a, b, there, "epochs-back") })
+	t.Run("one of two partitions", func(t *testing.T) { testMixed(t, a, b, there, back) })
+	t.Run("a dead replica comes back", func(t *testing.T) { testDeadReplica(t, a, b, there, back) })
 	t.Run("two ways", func(t *testing.T) { testTwoWays(t, a, b, there, back) })
 	t.Run("a circle of two", func(t *testing.T) { testCircle(t, a, b, there, back) })
 }
@@ -67,6 +70,9 @@ func testDiverged(t *testing.T, a, b *side, there, back string) {
 
 	a.create(t, back, b)
 	before := a.bytesOf(t, topic)
+	if held := a.holds(t, topic, "left-behind-6"); len(held) != 2*a.brokers {
+		t.Fatalf("what was left behind is on %v", held)
+	}
 	lost := a.endsT(t, topic)
 	for p := range lost {
 		lost[p] -= point[p]
@@ -82,7 +88,6 @@ func testDiverged(t *testing.T, a, b *side, there, back string) {
 	refusedWith(t, a, back, topic, lost)
 	a.replicasAgree(t, topic)
 
-	b.users.ProduceSync(t.Context()) // nothing: b is quiet from here on
 	a.start(t, back, topic, true)
 	// All members of the ISR had cut their tails before it was MIRRORING.
 	for _, tail := range []string{"left-behind-0", "left-behind-6", "left-behind-too-1"} {
@@ -97,11 +102,12 @@ func testDiverged(t *testing.T, a, b *side, there, back string) {
 	// And back again: a leads once more, b follows, as before the failover.
 	a.stopMirror(t, back, topic)
 	a.write(t, topic, 0, 10, "a-again")
-	if err := b.tryStart(t, there, topic, false); err != nil {
-		t.Fatal(err)
-	}
-	b.waitState(t, there, mirroring, topic)
+	fetched := b.fetchedBytes(t, there)
+	b.start(t, there, topic, false)
 	waitEqual(t, topic, a, b)
+	if n := b.fetchedBytes(t, there) - fetched; n > 2000 {
+		t.Errorf("%.0f bytes were fetched for 10 records", n)
+	}
 	b.stopMirror(t, there, topic)
 }
 
@@ -155,6 +161,145 @@ func testClean(t *testing.T, a, b *side, there, back string) {
 		t.Errorf("%.0f bytes were fetched for 10 records", n)
 	}
 	t.Logf("fetched %.0f bytes for 10 new records behind 1000 old ones", n)
+	a.stopMirror(t, back, topic)
+}
+
+// testEpochs: leaders change at both ends while b mirrors, and at a after that. The way
+// home is found through all of their epochs.
+func testEpochs(t *testing.T, a, b *side, there, back string) {
+	const topic = "epochs"
+	a.topic(t, 1, topic)
+	a.write(t, topic, 0, 100, "first")
+	a.moveLeader(t, topic)
+	a.write(t, topic, 0, 100, "second")
+	b.start(t, there, topic, false)
+	waitEqual(t, topic, a, b)
+	a.moveLeader(t, topic)
+	a.write(t, topic, 0, 100, "third")
+	waitEqual(t, topic, a, b)
+	for round := range 2 {
+		b.restartSidecars(t)
+		a.write(t, topic, 0, 50, fmt.Sprintf("round %d", round))
+		a.moveLeader(t, topic)
+		a.write(t, topic, 0, 50, fmt.Sprintf("round %d and again", round))
+		waitEqual(t, topic, a, b)
+	}
+	b.stopMirror(t, there, topic)
+	a.moveLeader(t, topic) // an epoch without a record
+	a.create(t, back, b)
+	a.start(t, back, topic, false)
+	waitEqual(t, topic, b, a)
+	if n := a.fetchedBytes(t, back); n != 0 {
+		t.Errorf("%.0f bytes were fetched although nothing is new", n)
+	}
+	b.write(t, topic, 0, 30, "b leads")
+	a.restartSidecars(t)
+	b.write(t, topic, 0, 30, "b leads on")
+	waitEqual(t, topic, b, a)
+	a.stopMirror(t, back, topic)
+	a.write(t, topic, 0, 5, "a again")
+	b.start(t, there, topic, false)
+	waitEqual(t, topic, a, b)
+	b.stopMirror(t, there, topic)
+}
+
+// testMixed: only one of two partitions holds what would have to go. The other one mirrors,
+// the topic is read only, and the operator's word lets the rest follow.
+func testMixed(t *testing.T, a, b *side, there, back string) {
+	const topic = "half"
+	a.topic(t, 2, topic)
+	a.write(t, topic, 0, 40, "first")
+	a.write(t, topic, 1, 40, "first")
+	b.start(t, there, topic, false)
+	waitEqual(t, topic, a, b)
+	b.stopMirror(t, there, topic)
+	a.write(t, topic, 0, 9, "left-behind")
+	b.write(t, topic, 0, 20, "carried-on")
+	b.write(t, topic, 1, 20, "carried-on")
+	if err := a.tryStart(t, back, topic, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "one partition is refused, the other mirrors", func(ctx context.Context) error {
+		parts, err := a.describe(ctx, back, topic)
+		if err != nil {
+			return err
+		}
+		for i, want := range []int8{failed, mirroring} {
+			if p := parts[i]; p.State != want {
+				return fmt.Errorf("partition %d is in state %d (%s %s)", i, p.State, text(p.Detail), text(p.ErrorMessage))
+			}
+		}
+		if said := text(parts[0].ErrorMessage); !slices.Contains(strings.Fields(said), "9") {
+			return fmt.Errorf("refused with %q", said)
+		}
+		return nil
+	})
+	if held := a.holds(t, topic, "left-behind-8"); len(held) != a.brokers {
+		t.Errorf("what was refused is on %v", held)
+	}
+	if err := a.tryWrite(t, topic, 1, 1, "no"); err == nil {
+		t.Error("a topic that is half a mirror topic took a write")
+	}
+	req := protocol.NewRecoverMirrorTopicsRequest()
+	req.MirrorName, req.Topics, req.AllowTruncate = back, []string{topic}, true
+	resp, err := a.ask(t.Context(), &req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := resp.(*protocol.RecoverMirrorTopicsResponse)
+	if err := failure(r.ErrorCode, r.ErrorMessage); err != nil || len(r.Topics) != 1 || r.Topics[0].ErrorCode != 0 {
+		t.Fatalf("recover: %v %+v", err, r.Topics)
+	}
+	a.waitState(t, back, mirroring, topic)
+	waitEqual(t, topic, b, a)
+	a.stopMirror(t, back, topic)
+}
+
+// testDeadReplica: a broker of a is dead during all of it. What it holds too much must go
+// when it comes back.
+func testDeadReplica(t *testing.T, a, b *side, there, back string) {
+	const topic = "one-dead"
+	a.topic(t, 1, topic)
+	a.write(t, topic, 0, 60, "first")
+	b.start(t, there, topic, false)
+	waitEqual(t, topic, a, b)
+	b.stopMirror(t, there, topic)
+	a.write(t, topic, 0, 12, "left-behind")
+	b.write(t, topic, 0, 25, "carried-on")
+	brokers := a.Cluster.Brokers()
+	dead := brokers[len(brokers)-1]
+	if err := dead.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	alone := func(ctx context.Context) error {
+		d, err := a.details(ctx, topic)
+		if err != nil {
+			return err
+		}
+		if p := d.Partitions[0]; len(p.ISR) != a.brokers-1 || p.Leader == dead.ID() || len(p.Replicas) != a.brokers {
+			return fmt.Errorf("leader %d, replicas %v, in sync %v", p.Leader, p.Replicas, p.ISR)
+		}
+		return nil
+	}
+	eventually(t, "the broker is seen to be dead", alone)
+	if err := a.tryStart(t, back, topic, false); err != nil {
+		t.Fatal(err)
+	}
+	a.waitState(t, back, failed, topic)
+	eventually(t, "handed back to who lives, and the dead replica is not forgotten", alone)
+	a.write(t, topic, 0, 1, "left-behind-alone")
+
+	a.start(t, back, topic, true)
+	b.write(t, topic, 0, 5, "goes-on")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := dead.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	waitEqual(t, topic, b, a)
+	if still := a.holds(t, topic, "left-behind"); len(still) > 0 {
+		t.Errorf("still there: %v", still)
+	}
 	a.stopMirror(t, back, topic)
 }
 

@@ -81,7 +81,8 @@ func startSides(t *testing.T, brokers ...int) []*side {
 	for _, s := range sides {
 		s.admin = kadm.NewClient(client(t, s.Direct()))
 		s.api = client(t, s.Proxies(), kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())))
-		s.users = client(t, s.Proxies(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		s.users = client(t, s.Proxies(), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ProducerBatchCompression(kgo.NoCompression())) // so that values are found in the logs
 	}
 	return sides
 }
@@ -155,11 +156,22 @@ func eventually(t *testing.T, what string, cond func(ctx context.Context) error)
 	}
 }
 
-// ask sends a mirror API to any proxy.
+// ask sends a mirror API to any proxy. All of them may be sent again, and a sidecar that was
+// restarted has closed its connections.
 func (s *side) ask(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return s.api.SeedBrokers()[0].Request(ctx, req)
+	var errs []error
+	for range 3 {
+		for _, b := range s.api.SeedBrokers() {
+			resp, err := b.Request(ctx, req)
+			if err == nil {
+				return resp, nil
+			}
+			errs = append(errs, err)
+		}
+	}
+	return nil, errors.Join(errs...)
 }
 
 func failure(code int16, message *string) error {
@@ -387,6 +399,58 @@ func (s *side) waitOrdinary(t *testing.T, topic string) {
 		}
 		return nil
 	})
+}
+
+// moveLeader lets another replica lead each partition of a topic.
+func (s *side) moveLeader(t *testing.T, topic string) {
+	t.Helper()
+	d, err := s.details(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var req kadm.AlterPartitionAssignmentsReq
+	elect := kadm.TopicsSet{}
+	for _, p := range d.Partitions.Sorted() {
+		req.Assign(topic, p.Partition, append(slices.Clone(p.Replicas[1:]), p.Replicas[0]))
+		elect.Add(topic, p.Partition)
+	}
+	r, err := s.admin.AlterPartitionAssignments(t.Context(), req)
+	if err == nil {
+		err = r.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another leader of "+topic, func(ctx context.Context) error {
+		if _, err := s.admin.ElectLeaders(ctx, kadm.ElectPreferredReplica, elect); err != nil {
+			return err
+		}
+		now, err := s.details(ctx, topic)
+		if err != nil {
+			return err
+		}
+		for _, p := range now.Partitions.Sorted() {
+			if p.Leader == d.Partitions[p.Partition].Leader || p.LeaderEpoch <= d.Partitions[p.Partition].LeaderEpoch {
+				return fmt.Errorf("partition %d: still broker %d", p.Partition, p.Leader)
+			}
+		}
+		return nil
+	})
+}
+
+// restartSidecars kills all sidecars and starts them: new leaders under new epochs.
+func (s *side) restartSidecars(t *testing.T) {
+	t.Helper()
+	for _, c := range s.Sidecars {
+		if err := c.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.StartSidecars(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // fetchedBytes sums up what the sidecars have read for a mirror.
