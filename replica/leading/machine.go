@@ -27,6 +27,7 @@ type Machine struct {
 	refEnd    int64          // end of the longest of them
 	ref       []int32        // the members S was computed from (R16)
 	refLogs   []lineage.Log  // and their logs
+	asked     []int32        // those that have to be asked for a record
 	knownHW   int64
 	jumpStart int64 // log start after a jump over a hole; 0 if there was none (R14)
 	jumpedAt  int64 // what was agreed before the jump
@@ -198,11 +199,14 @@ func (m *Machine) collect() {
 		return
 	}
 	var ask []int32
-	m.refLogs = make([]lineage.Log, len(members))
+	m.refLogs, m.refEnd = make([]lineage.Log, len(members)), 0
 	for i, id := range members {
 		f := m.followers[id]
 		m.refLogs[i] = lineage.Log{End: f.offset, LastEpoch: f.lastEpoch}
-		if !m.record.Knows(f.lastEpoch) {
+		if m.record.Ambiguous(m.refLogs[i]) {
+			if m.view.Brokers[id].Fenced {
+				return // it cannot be asked yet
+			}
 			ask = append(ask, id)
 		}
 		if i == 0 || f.logStart < m.refStart {
@@ -210,7 +214,7 @@ func (m *Machine) collect() {
 		}
 		m.refEnd = max(m.refEnd, f.offset)
 	}
-	m.ref = members
+	m.ref, m.asked = members, ask
 	m.agree()
 	m.phase = AskingHW
 	at := map[int32]int64{}
@@ -333,14 +337,18 @@ func (m *Machine) HighWatermarks(now time.Time, epoch int32, known map[int32]int
 			m.knownHW = max(m.knownHW, hw)
 		}
 	}
-	if len(records) > 0 {
-		for i, id := range m.ref {
-			if r, ok := records[id]; ok {
-				m.refLogs[i].Visible = &r
-			}
+	for _, id := range m.asked {
+		if _, ok := known[id]; !ok {
+			m.phase = Collecting // asked again: S may lie far below what is visible
+			return
 		}
-		m.agree()
 	}
+	for i, id := range m.ref {
+		if r, ok := records[id]; ok {
+			m.refLogs[i].Visible = &r
+		}
+	}
+	m.agree()
 	m.phase = Probing
 	if !m.asItIs() {
 		m.probe()
@@ -385,6 +393,12 @@ func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
 		m.s = to
 		m.chain = m.chain.Cut(to)
 		m.probe()
+		return nil
+	case a.OutOfRange && a.SourceStart > m.s && m.consent.AsItIs:
+		// Not while it is paused. What is there is led as soon as a real member is in the ISR.
+		if !m.equalAndVisible() {
+			m.refuse(0, fmt.Sprintf("the source's log start %d passed the mirror at %d", a.SourceStart, m.s))
+		}
 		return nil
 	case a.OutOfRange && a.SourceStart > m.s:
 		m.do(Truncated{m.epoch, m.s, a.SourceStart, "the source's log start passed the mirror, which goes on there"})

@@ -1,10 +1,6 @@
 package leading
 
-import (
-	"time"
-
-	"github.com/cluster-mirroring/mirror-sidecar/lineage"
-)
+import "time"
 
 // This file holds what keeps a leader from reading although it leads: a pause that the
 // operator asked for, and a fault of the source. Followers are served on either way.
@@ -25,7 +21,7 @@ func (m *Machine) Resume(now time.Time) {
 	if !m.paused {
 		return
 	}
-	m.paused, m.rested, m.seam = false, false, lineage.Undefined
+	m.paused, m.rested = false, false
 	switch m.phase {
 	case Leading:
 		m.reread()
@@ -63,8 +59,10 @@ func (m *Machine) Unbar(now time.Time) {
 // will be read, the logs of the ISR are equal and all of it is visible, so nothing is
 // truncated, served or made visible that was not before (R7).
 func (m *Machine) asItIs() bool {
-	return (m.paused || m.barred) && !m.quiesced && m.s == m.refEnd && m.knownHW >= m.s && len(m.cfg.Virtual.Real(m.view.ISR)) > 0
+	return (m.paused || m.barred) && !m.quiesced && m.equalAndVisible() && len(m.cfg.Virtual.Real(m.view.ISR)) > 0
 }
+
+func (m *Machine) equalAndVisible() bool { return m.s == m.refEnd && m.knownHW >= m.s }
 
 // rest reports once that a pause is complete.
 func (m *Machine) rest() {

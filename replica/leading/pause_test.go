@@ -269,6 +269,27 @@ func TestR20APausedPartitionIsNotTruncated(t *testing.T) {
 		}
 		r.phase(Leading)
 	})
+	t.Run("the source has deleted what comes next", func(t *testing.T) {
+		r := newRig(t)
+		r.takes(asPaused, [3]int64{80, 80, 80}, 70)
+		if err := r.probed(ProbeAnswer{OutOfRange: true, SourceStart: 100, SourceEnd: 200}); err != nil {
+			t.Fatal(err)
+		}
+		r.none(Truncated{}, "it is paused")
+		refused(t, r)
+	})
+	t.Run("the source has deleted what comes next, and nobody is in sync", func(t *testing.T) {
+		r := newRig(t)
+		r.view.ISR, r.view.ELR = []int32{v1, v2}, []int32{1}
+		r.takes(asPaused, [3]int64{80, 80, 80}, 80)
+		if err := r.probed(ProbeAnswer{OutOfRange: true, SourceStart: 100, SourceEnd: 200}); err != nil {
+			t.Fatal(err)
+		}
+		r.none(Truncated{}, "it is paused")
+		r.phase(Probing)
+		r.metadata(isr(v1, v2, 1))
+		r.phase(Leading)
+	})
 	t.Run("stop", func(t *testing.T) {
 		r := newRig(t)
 		r.takes(asPaused, [3]int64{80, 80, 90}, 80)
@@ -530,13 +551,18 @@ func TestReadingThatEndsAtACompactionGap(t *testing.T) {
 			t.Errorf("answered %+v", d)
 		}
 	})
-	t.Run("after resume the next record is the source's", func(t *testing.T) {
+	t.Run("after resume too", func(t *testing.T) {
 		r := begin(t)
 		r.m.Resume(r.now)
 		r.take()
 		r.ingest(BatchInfo{80, 99, 1})
 		r.persisted()
-		if d := r.fetch(3, 70, 4); d.Serve != ServeBuffer || d.End != 100 {
+		r.fetch(1, 80, 4)
+		r.fetch(2, 80, 4)
+		if d := r.fetch(3, 70, 4); d.Serve != ServeReplica || d.End != 80 {
+			t.Errorf("answered %+v", d)
+		}
+		if d := r.fetch(3, 80, 4); d.Serve != ServeBuffer || d.End != 100 {
 			t.Errorf("answered %+v", d)
 		}
 	})

@@ -952,7 +952,7 @@ func (w *simWorld) act(v *simVirt) {
 				w.fail("refused with consent: %v", a)
 			}
 		case Rested:
-			w.again(v, "report that it rests", func() func() {
+			w.again(v, reportsRest, func() func() {
 				if w.paused && a.Epoch >= w.barrier {
 					w.rests, w.restsAt = true, a.End
 				}
@@ -995,6 +995,8 @@ func (w *simWorld) readState(v *simVirt, a ReadState, home func(func()) func()) 
 	})
 }
 
+const reportsRest = "report that it rests"
+
 // notice: a leader sees what is wanted of it.
 func (w *simWorld) notice(v *simVirt) bool {
 	st := v.m.Status()
@@ -1005,6 +1007,8 @@ func (w *simWorld) notice(v *simVirt) bool {
 		v.m.Pause(w.now)
 	} else {
 		v.m.Resume(w.now)
+		// The newest report supersedes an older one that is not delivered yet.
+		v.msgs = slices.DeleteFunc(v.msgs, func(g *simMsg) bool { return g.what == reportsRest && g.handle != nil })
 		if st.Phase == Leading && st.Epoch >= w.barrier {
 			w.rests = false
 		}

@@ -475,10 +475,11 @@ var simConfigs = []struct {
 	{"everything", simConfig{3, 3, true, simBudget{crash: 3, virt: 4, unclean: 2, appends: 8, retain: 2}, false}},
 	{"stop", simConfig{2, 3, true, simBudget{crash: 2, virt: 3, unclean: 1, appends: 5, stop: 1}, false}},
 	{"failback", simConfig{2, 3, true, simBudget{crash: 2, virt: 4, unclean: 1, appends: 5}, true}},
+	{"control", simConfig{3, 3, false, simBudget{crash: 3, virt: 3, unclean: 2, appends: 5, retain: 1, stop: 1}, false}},
 	{"failback, three replicas", simConfig{3, 3, false, simBudget{crash: 3, virt: 3, unclean: 2, appends: 5, retain: 1, stop: 1}, true}},
-	{"stop, retention and compaction", simConfig{2, 3, true, simBudget{crash: 2, virt: 3, appends: 7, retain: 3, stop: 1}, false}},
 	{"pause", simConfig{2, 3, true, simBudget{crash: 2, virt: 4, appends: 8, pause: 4}, false}},
-	{"pause, everything", simConfig{3, 3, true, simBudget{crash: 3, virt: 4, unclean: 2, appends: 8, retain: 2, stop: 1, pause: 5}, false}},
+	{"pause, everything", simConfig{3, 3, true, simBudget{crash: 3, virt: 4, unclean: 2, appends: 8, retain: 2, pause: 5}, false}},
+	{"pause, stop", simConfig{2, 3, true, simBudget{crash: 2, virt: 3, unclean: 1, appends: 5, stop: 1, pause: 3}, false}},
 	{"pause, no ELR", simConfig{2, 2, false, simBudget{crash: 2, virt: 4, unclean: 1, appends: 6, pause: 4}, false}},
 }
 
