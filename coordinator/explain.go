@@ -99,7 +99,13 @@ func (c *Coordinator) explainTopic(ctx context.Context, m Mirror, name string) (
 	}
 	t, state := c.verbState(m.Name, name)
 	if state != Unknown && state != Stopped {
-		return append(steps, c.explainState(t, state)), state == Mirroring || state == LogTruncation
+		steps = append(steps, c.explainState(t, state))
+		if r := c.refresher.Load(); r != nil {
+			if why := r.rec.hindrance(topicKey{m.Name, name}); why != "" {
+				add("this cluster", false, "%s", why)
+			}
+		}
+		return steps, state == Mirroring || state == LogTruncation
 	}
 	if state == Stopped {
 		add("state", false, "stopped here since %s; start it by its name to mirror it again", at(t.Since))

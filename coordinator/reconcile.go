@@ -62,6 +62,21 @@ type Reconciler struct {
 type retry struct {
 	wait time.Duration
 	at   time.Time
+	why  string
+}
+
+// hindrance is what keeps a topic from being as wanted, as far as it is known here: what
+// went wrong last, or what is waited for.
+func (r *Reconciler) hindrance(key topicKey) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if why := r.retry[key].why; why != "" {
+		return why
+	}
+	if what := r.told[key]; what != "" {
+		return "waits for: " + what
+	}
+	return ""
 }
 
 // NewReconciler returns the reconciler of a coordinator.
@@ -223,7 +238,7 @@ func (r *Reconciler) outcome(ctx context.Context, key topicKey, err error) {
 		return
 	}
 	wait := min(max(2*r.retry[key].wait, firstBackoff), lastBackoff)
-	r.retry[key] = retry{wait: wait, at: time.Now().Add(wait)}
+	r.retry[key] = retry{wait: wait, at: time.Now().Add(wait), why: err.Error()}
 	r.log.Warn("mirror topic is not as wanted yet", "mirror", key.mirror, "topic", key.topic, "err", err, "again_in", wait)
 }
 

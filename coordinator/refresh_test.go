@@ -358,11 +358,17 @@ func TestExplain(t *testing.T) {
 		record{kind: kindTopic, topic: topicKey{"other", "theirs"}, value: Topic{Mirror: "other", Name: "theirs", Desired: Mirroring}},
 	)
 	r.src.set(func(s *fakeSource) { s.topics["in-there"] = SourceTopic{ID: idOf("x"), Partitions: 4} })
+	r.mirrorTopic("refused", Mirroring, LogTruncation)
+	r.mirrorTopic("waiting", Stopped, Stopping)
+	r.rec.outcome(t.Context(), topicKey{"m", "refused"}, errors.New("the policy says no"))
+	r.rec.waiting(topicKey{"m", "waiting"}, "broker 2 is alive but not in sync")
 	for _, c := range []struct {
 		kind, name string
 		mirrored   bool
 		words      string
 	}{
+		{"topic", "refused", true, "the policy says no"},
+		{"topic", "waiting", false, "waits for: broker 2"},
 		{"topic", "running", true, "MIRRORING"},
 		{"topic", "failed", false, "partition 0 is FAILED"},
 		{"topic", "faulty", false, "it was deleted"},
