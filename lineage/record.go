@@ -89,11 +89,14 @@ type Log struct {
 	Visible *Entry
 }
 
-// Knows tells whether there is a chain for an epoch, so that a log that ends with it needs
-// no further question.
-func (r Record) Knows(epoch int32) bool {
-	_, ok := r.Chains[epoch]
-	return ok || epoch == Undefined
+// Ambiguous tells whether a record of the log would tell more of its history than its last
+// epoch does.
+func (r Record) Ambiguous(l Log) bool {
+	if _, ok := r.Chains[l.LastEpoch]; ok || l.LastEpoch == Undefined || l.Visible != nil {
+		return false
+	}
+	_, end, _ := r.ChainOf(l)
+	return end < l.End && len(r.before(l)) > 1
 }
 
 // ChainOf returns the chain of a log and the end up to which it is known. The chain is the

@@ -231,9 +231,21 @@ func TestChainOfALogUnderAnUnknownEpoch(t *testing.T) {
 			}
 		})
 	}
-	for epoch, want := range map[int32]bool{4: true, 6: false, Undefined: true} {
-		if got := record(both).Knows(epoch); got != want {
-			t.Errorf("Knows(%d) = %v", epoch, got)
+	for _, tt := range []struct {
+		chains map[int32]Chain
+		log    Log
+		want   bool
+	}{
+		{both, Log{End: 7, LastEpoch: 6}, true},
+		{both, Log{End: 4, LastEpoch: 6}, false}, // both have all of it
+		{both, Log{End: 7, LastEpoch: 6, Visible: &Entry{Epoch: 2, Start: 3}}, false},
+		{both, Log{End: 7, LastEpoch: 5}, false},
+		{both, Log{End: 7, LastEpoch: Undefined}, false},
+		{map[int32]Chain{5: took}, Log{End: 7, LastEpoch: 6}, false},
+		{map[int32]Chain{5: took}, Log{End: 7, LastEpoch: 4}, false},
+	} {
+		if got := record(tt.chains).Ambiguous(tt.log); got != tt.want {
+			t.Errorf("%v under %v: ambiguous %v", tt.log, tt.chains, got)
 		}
 	}
 }
