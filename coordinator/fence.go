@@ -102,26 +102,15 @@ func (c *Coordinator) fencePeers(ctx context.Context, brokers []metadata.Broker,
 		if !c.cfg.Virtual.Is(b.ID) || b.ID == c.cfg.Self {
 			continue
 		}
+		dead := b.Fenced || b.ShuttingDown
 		ask.Go(func() error {
-			req := protocol.NewFenceTopicWritesRequest()
-			req.Topics, req.LeaseMs = topics, leaseMs
-			resp, err := c.deps.Peers.Request(ctx, b.ID, &req)
-			if r, ok := resp.(*protocol.FenceTopicWritesResponse); ok && err == nil {
-				err = errorOf(r.ErrorCode, r.ErrorMessage)
-				mu.Lock()
-				for _, t := range r.Topics {
-					switch {
-					case t.ErrorCode != 0: // it has not seen the topic yet
-						err = errors.Join(err, errorOf(t.ErrorCode, t.ErrorMessage))
-					case t.ErrorMessage != nil:
-						anew.add(b.ID, []string{t.Name})
-					}
-				}
-				mu.Unlock()
-			}
+			begun, err := c.fencePeer(ctx, b.ID, topics, leaseMs, !dead)
+			mu.Lock()
+			anew.add(b.ID, begun)
+			mu.Unlock()
 			switch {
 			case err == nil:
-			case b.Fenced || b.ShuttingDown:
+			case dead:
 				// It is gone, and so are its clients; if only its virtual broker is, it was asked.
 				c.log.Warn("writes are not fenced at a sidecar that is not alive", "virtual_broker", b.ID, "err", err)
 			default:
@@ -136,4 +125,32 @@ func (c *Coordinator) fencePeers(ctx context.Context, brokers []metadata.Broker,
 		return nil
 	}
 	return refuse(kerr.RequestTimedOut.Code, "writes are fenced here, but not at the sidecars with virtual brokers %s, which still let them through; the fences that are up end by themselves", strings.Join(missing, ", "))
+}
+
+// fencePeer puts a fence up at one other sidecar, and returns the topics that it had not
+// fenced. If it insists it asks again while time is left: one that was started anew knows
+// nothing of the connections to its predecessor, and may not have seen a new topic yet.
+func (c *Coordinator) fencePeer(ctx context.Context, id int32, topics []string, leaseMs int32, insist bool) (anew []string, err error) {
+	req := protocol.NewFenceTopicWritesRequest()
+	req.Topics, req.LeaseMs = topics, leaseMs
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		resp, err := c.deps.Peers.Request(ctx, id, &req)
+		if r, ok := resp.(*protocol.FenceTopicWritesResponse); ok && err == nil {
+			err = errorOf(r.ErrorCode, r.ErrorMessage)
+			for _, t := range r.Topics {
+				if t.ErrorCode != 0 {
+					err = errors.Join(err, errorOf(t.ErrorCode, t.ErrorMessage))
+				} else if t.ErrorMessage != nil && !slices.Contains(anew, t.Name) {
+					anew = append(anew, t.Name)
+				}
+			}
+		}
+		if err == nil || !insist {
+			return anew, err
+		}
+		pause(ctx, wait)
+		if ctx.Err() != nil {
+			return anew, err
+		}
+	}
 }

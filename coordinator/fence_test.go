@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -58,16 +59,19 @@ func TestFenceRequests(t *testing.T) {
 type fencingPeers struct {
 	answers map[int32]error
 	message string // of the answer of 10002
+	once    bool   // 10002 fails once only
 
 	mu    sync.Mutex
 	asked map[int32]int32
+	times map[int32]int
 }
 
 func (p *fencingPeers) Request(_ context.Context, id int32, req kmsg.Request) (kmsg.Response, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.times[id]++
 	p.asked[id] = req.(*protocol.FenceTopicWritesRequest).LeaseMs
-	if err := p.answers[id]; err != nil {
+	if err := p.answers[id]; err != nil && (id != 10002 || !p.once || p.times[id] == 1) {
 		return nil, err
 	}
 	resp := req.ResponseKind().(*protocol.FenceTopicWritesResponse)
@@ -83,19 +87,23 @@ func TestFencePeers(t *testing.T) {
 	dead := errors.New("connection refused")
 	for name, c := range map[string]struct {
 		answers map[int32]error
+		once    bool
 		missing string
 	}{
-		"all":               {nil, ""},
-		"a dead one":        {map[int32]error{10003: dead}, ""},
-		"one that is alive": {map[int32]error{10002: dead}, "10002"},
+		"all":               {nil, false, ""},
+		"a dead one":        {map[int32]error{10003: dead}, false, ""},
+		"one that is alive": {map[int32]error{10002: dead}, false, "10002"},
+		"started anew":      {map[int32]error{10002: dead}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &fencingPeers{answers: c.answers, asked: map[int32]int32{}}
+			p := &fencingPeers{answers: c.answers, once: c.once, asked: map[int32]int32{}, times: map[int32]int{}}
 			co := barred(t, nil)
 			co.deps.Peers = p
 			anew := anewAt{}
-			err := co.fencePeers(t.Context(), brokers, []string{"t"}, 2000, anew)
-			if want := c.answers[10002] == nil; slices.Equal(anew["t"], []int32{10002}) != want {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			err := co.fencePeers(ctx, brokers, []string{"t"}, 2000, anew)
+			if want := c.missing == ""; slices.Equal(anew["t"], []int32{10002}) != want {
 				t.Errorf("anew at %v", anew)
 			}
 			if (err == nil) != (c.missing == "") || err != nil && !strings.Contains(err.Error(), c.missing) {
