@@ -336,11 +336,14 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 			}
 			continue
 		}
-		targets[p.Partition] = towards(p, append(slices.Clone(want), v.Real(settled(p))...))
+		// The controller takes no assignment that names a closed virtual broker, be it one that
+		// has the partition already. One that is dead cannot be opened: it goes.
+		want = slices.DeleteFunc(want, func(b int32) bool { return !slices.Contains(live, b) })
+		if targets[p.Partition] = towards(p, append(slices.Clone(want), v.Real(settled(p))...)); targets[p.Partition] == nil {
+			continue
+		}
 		for _, b := range want {
-			if slices.Contains(live, b) && (reorder || !slices.Contains(have, b)) {
-				windows[b] = true
-			}
+			windows[b] = true
 		}
 	}
 	if len(targets) > 0 {
