@@ -34,6 +34,7 @@ func TestLife(t *testing.T) {
 	t.Run("growth and configs", l.testGrowth)
 	t.Run("deleted and created anew", l.testAnew)
 	t.Run("configuration", l.testConfiguration)
+	t.Run("the coordinator dies", l.testCoordinatorDies)
 }
 
 type life struct {
@@ -396,4 +397,37 @@ func (l *life) testConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.waitState(t, "life", stateMirroring, "filter-me")
+}
+
+// testCoordinatorDies: whoever coordinates next follows the source in its place.
+func (l *life) testCoordinatorDies(t *testing.T) {
+	l.configured(t, "mirror.topics.include", "filter-.*")
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = 3, "life", []string{"life"}
+	found := ask[*kmsg.FindCoordinatorResponse](t, l.env, req)
+	if len(found.Coordinators) != 1 || found.Coordinators[0].ErrorCode != 0 {
+		t.Fatalf("the mirror's coordinator: %+v", found)
+	}
+	dead := l.dst.Sidecar(found.Coordinators[0].NodeID)
+	if dead == nil {
+		t.Fatalf("broker %d is said to coordinate", found.Coordinators[0].NodeID)
+	}
+	if err := dead.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	other := 0
+	if l.dst.Sidecars[0] == dead {
+		other = 1
+	}
+	l.createSource(t, 1, "filter-later")
+	pause := protocol.NewPauseMirrorTopicsRequest()
+	pause.MirrorName, pause.Topics = "life", []string{"filter-later"}
+	eventually(t, "filter-later is found and can be paused", func(context.Context) error {
+		r := askAt[*protocol.PauseMirrorTopicsResponse](t, l.env, other, &pause)
+		return errors.Join(protocol.ErrorForCode(r.ErrorCode, r.ErrorMessage), protocol.ErrorForCode(r.Topics[0].ErrorCode, r.Topics[0].ErrorMessage))
+	})
+	l.waitState(t, "life", statePaused, "filter-later")
+	if err := dead.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
