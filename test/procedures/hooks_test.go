@@ -64,7 +64,7 @@ func (w *world) topics(ctx context.Context, names []string) error {
 		if err := createTopic(ctx, adm, n, partitions); err != nil {
 			return err
 		}
-		if err := produce(ctx, w.src.Proxies(), n, partitions, perTopic, "source"); err != nil {
+		if err := produce(ctx, w.src.Direct(), n, partitions, perTopic, "source"); err != nil {
 			return err
 		}
 	}

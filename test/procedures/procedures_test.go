@@ -4,8 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 )
 
 // envLong asks for all pages; CI leaves out the one that takes longest.
@@ -14,19 +12,34 @@ const envLong = "MIRROR_PROCEDURES_LONG"
 // TestProcedures executes the pages one after the other on the same two clusters. The one
 // that loses the source comes last.
 func TestProcedures(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, false)
 	long := os.Getenv(envLong) != ""
 	page := func(name string, env map[string]string) {
 		t.Run(name, func(t *testing.T) { w.execute(t, name, env) })
 	}
 	page("switchover", nil)
-	// As if nothing stood before the old cluster.
-	page("migration", map[string]string{"SRC": strings.Join(w.src.Cluster.Bootstrap(harness.ListenerInternal), ",")})
+	page("migration", w.around())
 	page("failback", nil)
 	t.Run("interrupted switchover", w.testInterrupted)
+	t.Run("switchover with an open transaction", w.testOpenTransaction)
+	t.Run("verbs", w.testVerbs)
 	t.Run("decoders", w.testDecoders)
 	if long { // a JVM that takes half a minute to begin
 		page("mirrormaker2", nil)
 	}
 	page("failover", nil)
+}
+
+// around makes $SRC the brokers themselves, as if no sidecars stood before them.
+func (w *world) around() map[string]string {
+	return map[string]string{"SRC": strings.Join(w.src.Direct(), ",")}
+}
+
+// TestMigrationFromOldCluster leaves a cluster of a version that knows nothing of all this.
+func TestMigrationFromOldCluster(t *testing.T) {
+	if os.Getenv(envLong) == "" {
+		t.Skip("only with " + envLong)
+	}
+	w := newWorld(t, true)
+	w.execute(t, "migration", w.around())
 }

@@ -37,8 +37,9 @@ type world struct {
 	maker    *harness.Process // MirrorMaker 2
 }
 
-// newWorld starts both clusters at once.
-func newWorld(t *testing.T) *world {
+// newWorld starts both clusters at once. An old source is one that was never upgraded, and
+// has no sidecars.
+func newWorld(t *testing.T, old bool) *world {
 	t.Helper()
 	harness.SkipShort(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startup)
@@ -47,11 +48,12 @@ func newWorld(t *testing.T) *world {
 	w := &world{writers: map[string]*writer{}}
 	t.Cleanup(func() { w.stop(t) })
 	var group errgroup.Group
-	begin := func(into **stack.Stack, name string, brokers int) {
+	begin := func(into **stack.Stack, name, version string, brokers int) {
 		group.Go(func() (err error) {
 			*into, err = stack.Start(ctx, stack.Config{
+				NoSidecars: version != harness.DefaultVersion,
 				Kafka: harness.Config{
-					Name: name, Brokers: brokers, Log: log,
+					Name: name, Version: version, Brokers: brokers, Log: log,
 					Properties: map[string]string{"default.replication.factor": fmt.Sprint(brokers)},
 				},
 				Bin: binaries(), Log: log,
@@ -60,8 +62,12 @@ func newWorld(t *testing.T) *world {
 			return err
 		})
 	}
-	begin(&w.src, "source", 1)
-	begin(&w.dst, "destination", 2)
+	version := harness.DefaultVersion
+	if old {
+		version = harness.Version39
+	}
+	begin(&w.src, "source", version, 1)
+	begin(&w.dst, "destination", harness.DefaultVersion, 2)
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +222,7 @@ func quick() []kgo.Opt {
 }
 
 // readAll returns the values of a topic, in the order of each partition.
-func readAll(ctx context.Context, s *stack.Stack, topic string) ([]string, error) {
+func readAll(ctx context.Context, s *stack.Stack, topic string, opts ...kgo.Opt) ([]string, error) {
 	adm, err := admin(s)
 	if err != nil {
 		return nil, err
@@ -235,7 +241,8 @@ func readAll(ctx context.Context, s *stack.Stack, topic string) ([]string, error
 			left[o.Partition] = o.Offset
 		}
 	})
-	cl, err := kgo.NewClient(append(quick(), kgo.SeedBrokers(s.Proxies()...), kgo.ConsumeTopics(topic), kgo.KeepControlRecords())...)
+	opts = append(append(quick(), kgo.SeedBrokers(s.Proxies()...), kgo.ConsumeTopics(topic), kgo.KeepControlRecords()), opts...)
+	cl, err := kgo.NewClient(opts...)
 	if err != nil {
 		return nil, err
 	}
