@@ -53,7 +53,6 @@ type fence struct {
 	mu    sync.Mutex
 	until time.Time // as of the last answer
 	gap   bool      // it ran out once
-	last  error
 }
 
 func newFence(src *kgo.Client, topics []string, lease time.Duration) *fence {
@@ -97,7 +96,7 @@ func (f *fence) extend(ctx context.Context, lease time.Duration) error {
 	anew, err := f.ask(ctx, lease)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.last = err; err != nil {
+	if err != nil {
 		return err
 	}
 	// A sidecar that was started anew has lost it, and let writes through until now.
@@ -122,6 +121,13 @@ func (f *fence) ask(ctx context.Context, lease time.Duration) (anew bool, err er
 		anew = anew || t.ErrorCode == 0 && t.ErrorMessage != nil
 	}
 	return anew, err
+}
+
+// up tells whether it was ever raised as a whole.
+func (f *fence) up() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.until.IsZero()
 }
 
 // held is an error if the fence was not up for all of the time.

@@ -260,6 +260,9 @@ func (s *switchover) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := s.fence.lift(ctx); err != nil {
+		if !s.fence.up() {
+			return fmt.Errorf("nothing was changed; where writes are refused already, they are allowed again within %s", s.o.lease)
+		}
 		return fmt.Errorf("nothing was changed, but writes at the source stay refused for up to %s: %w", s.o.lease, err)
 	}
 	return errors.New("nothing was changed, and writes at the source are allowed again")
