@@ -326,7 +326,8 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 			}
 			return left >= 0
 		}
-		want := chooseVirtual(v, live, settled(p), keep, p.Partition, start, max(n, min(len(have), r.c.cfg.VirtualReplicas)))
+		count := max(n, min(len(have), r.c.cfg.VirtualReplicas))
+		want := chooseVirtual(v, live, settled(p), keep, p.Partition, start, count)
 		// A real leader with a dead virtual broker before a live one: only the first replica
 		// can be elected, so the order is worth a reassignment.
 		reorder := len(want) > 0 && len(have) > 0 && want[0] != have[0] && !v.Is(p.Leader)
@@ -338,7 +339,8 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 		}
 		// The controller takes no assignment that names a closed virtual broker, be it one that
 		// has the partition already. One that is dead cannot be opened: it goes.
-		want = slices.DeleteFunc(want, func(b int32) bool { return !slices.Contains(live, b) })
+		isLive := func(b int32) bool { return slices.Contains(live, b) }
+		want = slices.DeleteFunc(chooseVirtual(v, live, settled(p), isLive, p.Partition, start, count), func(b int32) bool { return !isLive(b) })
 		if targets[p.Partition] = towards(p, append(slices.Clone(want), v.Real(settled(p))...)); targets[p.Partition] == nil {
 			continue
 		}

@@ -224,6 +224,8 @@ func (r *rig) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error
 			resp.Topics = append(resp.Topics, a)
 		}
 		return resp, nil
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		return r.reassignLocked(q), nil
 	case *kmsg.IncrementalAlterConfigsRequest:
 		resp := kmsg.NewPtrIncrementalAlterConfigsResponse()
 		for _, res := range q.Resources {

@@ -1,0 +1,164 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// reassignLocked does at once what a reassignment asks for: nobody has to get in sync
+// here. A request without replicas drops those that are being added.
+func (r *rig) reassignLocked(q *kmsg.AlterPartitionAssignmentsRequest) kmsg.Response {
+	for _, t := range q.Topics {
+		for _, a := range t.Partitions {
+			for i, p := range r.parts {
+				if p.Topic != t.Topic || p.Partition != a.Partition {
+					continue
+				}
+				n := *p
+				target := a.Replicas
+				if target == nil {
+					target = slices.DeleteFunc(slices.Clone(p.Replicas), func(b int32) bool { return slices.Contains(p.Adding, b) })
+				}
+				n.Replicas, n.Adding, n.Removing = target, nil, nil
+				n.ISR = slices.DeleteFunc(slices.Clone(p.ISR), func(b int32) bool { return !slices.Contains(target, b) })
+				if !slices.Contains(target, n.Leader) {
+					n.Leader, n.LeaderEpoch = n.ISR[0], n.LeaderEpoch+1
+				}
+				r.parts[i] = &n
+			}
+		}
+	}
+	return q.ResponseKind()
+}
+
+// change edits the image's only partition of a topic.
+func (r *rig) change(t Topic, edit func(p *metadata.Partition)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, p := range r.parts {
+		if p.TopicID == t.TopicID {
+			n := *p
+			edit(&n)
+			r.parts[i] = &n
+		}
+	}
+	r.showLocked()
+}
+
+// reassigned lists what the controller was asked for, in order; nil cancels.
+func (r *rig) reassigned() (out [][]int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range r.requests {
+		if a, ok := q.(*kmsg.AlterPartitionAssignmentsRequest); ok {
+			out = append(out, a.Topics[0].Partitions[0].Replicas)
+		}
+	}
+	return out
+}
+
+// TestRepairs: R19, what a look at an assignment leads to that somebody else has made, or
+// that a request has come too late for.
+func TestRepairs(t *testing.T) {
+	for name, c := range map[string]struct {
+		desired State
+		state   PartitionState
+		now     func(p *metadata.Partition)
+		want    [][]int32 // what is asked for, in order
+	}{
+		"mirrored and none assigned: added": {
+			desired: Mirroring, state: PartitionState{State: Mirroring},
+			now:  func(p *metadata.Partition) { p.Replicas, p.ISR, p.Leader = []int32{2, 1}, []int32{1, 2}, 2 },
+			want: [][]int32{{10001, 10002, 2, 1}},
+		},
+		"mirrored and being taken away: added, the rest of the change stays": {
+			desired: Mirroring, state: PartitionState{State: Mirroring},
+			now:  func(p *metadata.Partition) { p.Removing = []int32{10001, 10002, 2} },
+			want: [][]int32{{10001, 10002, 1}},
+		},
+		"mirrored and one too many: taken away": {
+			desired: Mirroring, state: PartitionState{State: Mirroring},
+			now: func(p *metadata.Partition) {
+				p.Replicas = []int32{10001, 10003, 10002, 1, 2}
+				p.ISR = slices.Clone(p.Replicas)
+			},
+			want: [][]int32{{10001, 10002, 1, 2}},
+		},
+		"mirrored and one too many on its way: cancelled": {
+			desired: Mirroring, state: PartitionState{State: Mirroring},
+			now: func(p *metadata.Partition) {
+				p.Replicas, p.Adding = []int32{10001, 10002, 10003, 1, 2}, []int32{10003}
+			},
+			want: [][]int32{nil},
+		},
+		"stopped and assigned: taken away": {
+			desired: Stopped, state: PartitionState{State: Stopped},
+			now:  func(p *metadata.Partition) { p.Replicas, p.ISR, p.Leader = []int32{10001, 1, 2}, []int32{1, 2}, 2 },
+			want: [][]int32{{2, 1}},
+		},
+		"stopped, assigned and led by it: taken away": {
+			desired: Stopped, state: PartitionState{State: Stopped},
+			now:  func(*metadata.Partition) {},
+			want: [][]int32{{1, 2}},
+		},
+		"stopped and on its way: cancelled": {
+			desired: Stopped, state: PartitionState{State: Stopped},
+			now: func(p *metadata.Partition) {
+				p.Replicas, p.Adding, p.ISR, p.Leader = []int32{10001, 1, 2}, []int32{10001}, []int32{1, 2}, 1
+			},
+			want: [][]int32{nil},
+		},
+		"stopping, and a target of the removal has left the ISR": {
+			desired: Stopped, state: PartitionState{State: Stopping, Detail: DetailQuiesced, LeaderEpoch: 3},
+			now: func(p *metadata.Partition) {
+				p.Removing, p.ISR = []int32{10001, 10002}, []int32{10001, 10002, 1}
+			},
+			want: [][]int32{{1}, {1, 2}}, // the one left out comes back
+		},
+		"stopping, and the removal is on its way": {
+			desired: Stopped, state: PartitionState{State: Stopping, Detail: DetailQuiesced, LeaderEpoch: 3},
+			now: func(p *metadata.Partition) { p.Removing = []int32{10001, 10002} },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			topic := r.mirrorTopic("t", c.desired, Mirroring)
+			r.change(topic, c.now)
+			c.state.LeaderEpoch = 3
+			topic.Wanted = map[string]*string{configMinISR: ptr("1")} // so that no broker is asked for its default
+			r.put(record{kind: kindState, partition: partitionKey{"m", ids.TopicPartition{TopicID: topic.TopicID}}, value: c.state},
+				record{kind: kindTopic, topic: topicKey{"m", "t"}, value: topic})
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if c.want != nil && c.desired == Stopped && c.state.State == Stopped && r.rec.idle(r.topicT("t")) {
+				t.Error("nothing is to be done, it seems")
+			}
+			for range 2 {
+				var err error
+				if c.desired != Stopped {
+					m, _ := r.view.Mirror("m")
+					_, err = r.rec.mirrorTopic(ctx, m, topic)
+				} else {
+					// Without the markers, which are asked for at a broker that is not here.
+					var left bool
+					if left, _, err = r.rec.handBack(ctx, topic); left && err == nil {
+						_, err = r.rec.readd(ctx, topic)
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := r.reassigned(); !slices.EqualFunc(got, c.want, slices.Equal) {
+				t.Errorf("asked for %v, want %v", got, c.want)
+			}
+		})
+	}
+}
