@@ -99,26 +99,37 @@ func (r *Refresher) skips(mirror string, m *refreshed, skipped map[string]string
 // maxSkips bounds what one mirror's describe lists as left out.
 const maxSkips = 1000
 
-// policies is what describe shows of the refresh of a mirror that is coordinated here.
+// policies is what describe shows of the refresh of a mirror that is coordinated here: what
+// was left out, and what cannot be made as it is wanted.
 func (c *Coordinator) policies(mirror string) []protocol.DescribedPolicy {
 	r := c.refresher.Load()
 	if r == nil {
 		return nil
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	m := r.mirrors[mirror]
 	if m == nil || m.lastRun.IsZero() {
+		r.mu.Unlock()
 		return nil
 	}
 	p := protocol.NewDescribedPolicy()
 	p.Kind, p.Plugin, p.LastRunMs, p.LastError = "topics", "built-in", m.lastRun.UnixMilli(), nullable(m.lastErr)
-	for _, n := range slices.Sorted(maps.Keys(m.skipped)) {
+	why := maps.Clone(m.skipped)
+	r.mu.Unlock()
+	if why == nil {
+		why = map[string]string{}
+	}
+	for _, t := range c.view.Topics(mirror) {
+		if hindrance := r.rec.hindrance(topicKey{mirror, t.Name}); hindrance != "" {
+			why[t.Name] = hindrance
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(why)) {
 		if len(p.Skipped) == maxSkips {
 			break
 		}
 		s := protocol.NewPolicySkip()
-		s.Name, s.Reason = n, m.skipped[n]
+		s.Name, s.Reason = n, why[n]
 		p.Skipped = append(p.Skipped, s)
 	}
 	return []protocol.DescribedPolicy{p}

@@ -451,13 +451,16 @@ func TestExplainAtCoordinator(t *testing.T) {
 func TestDescribeSkipped(t *testing.T) {
 	r := newRig(t)
 	r.ref.mirrors["m"] = &refreshed{lastRun: time.UnixMilli(5), lastErr: "why", skipped: map[string]string{"b": "y", "a": "x"}}
+	r.mirrorTopic("c", Mirroring, LogTruncation)
+	r.rec.outcome(t.Context(), topicKey{"m", "c"}, errors.New("the policy says no"))
 	req := protocol.NewDescribeClusterMirrorsRequest()
 	a := call[*protocol.DescribeClusterMirrorsResponse](t, &side{Coordinator: r.Coordinator}, &req)
 	if len(a.Mirrors) != 1 || len(a.Mirrors[0].Policies) != 1 {
 		t.Fatalf("%+v", a.Mirrors)
 	}
 	p := a.Mirrors[0].Policies[0]
-	if p.Kind != "topics" || p.LastRunMs != 5 || p.LastError == nil || *p.LastError != "why" || len(p.Skipped) != 2 || p.Skipped[0].Name != "a" || p.Skipped[0].Reason != "x" {
+	if p.Kind != "topics" || p.LastRunMs != 5 || p.LastError == nil || *p.LastError != "why" || len(p.Skipped) != 3 ||
+		p.Skipped[0].Name != "a" || p.Skipped[0].Reason != "x" || p.Skipped[2].Name != "c" || p.Skipped[2].Reason != "the policy says no" {
 		t.Errorf("%+v", p)
 	}
 	into := []protocol.DescribedMirror{{MirrorName: "x"}, {MirrorName: "m"}}
