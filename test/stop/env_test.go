@@ -142,6 +142,8 @@ func client(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
+func manual() kgo.Opt { return kgo.RecordPartitioner(kgo.ManualPartitioner()) }
+
 func text(s *string) string {
 	if s == nil {
 		return ""
@@ -302,13 +304,19 @@ const (
 
 // prepared is a mirror topic with one partition and an open transaction.
 type prepared struct {
-	topic string
-	end   int64 // at the source
-	epoch int32 // of the leader here
+	topic    string
+	end      int64 // at the source
+	epoch    int32 // of the leader here
+	replicas int   // real ones
 }
 
 // prepare mirrors a new topic whose last records belong to a transaction that nobody ends.
 func (e *env) prepare(t *testing.T, topic string) prepared {
+	t.Helper()
+	return e.prepareOn(t, topic, brokers)
+}
+
+func (e *env) prepareOn(t *testing.T, topic string, replicas int) prepared {
 	t.Helper()
 	if _, err := e.srcAdmin.CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
 		t.Fatal(err)
@@ -317,7 +325,7 @@ func (e *env) prepare(t *testing.T, topic string) prepared {
 	for k, v := range ownConfigs() {
 		own[k] = &v
 	}
-	if _, err := e.dstAdmin.CreateTopic(t.Context(), 1, brokers, own, topic); err != nil {
+	if _, err := e.dstAdmin.CreateTopic(t.Context(), 1, int16(replicas), own, topic); err != nil {
 		t.Fatal(err)
 	}
 	write(t, e.writer, topic, committed)
@@ -329,7 +337,7 @@ func (e *env) prepare(t *testing.T, topic string) prepared {
 	write(t, tx, topic, open)
 	e.startTopics(t, topic)
 	e.waitState(t, topic, stateMirroring)
-	out := prepared{topic: topic, end: committed + open}
+	out := prepared{topic: topic, end: committed + open, replicas: replicas}
 	eventually(t, topic+" is mirrored", func(ctx context.Context) error {
 		ends, err := e.dstAdmin.ListEndOffsets(ctx, topic)
 		if err == nil {
@@ -342,7 +350,7 @@ func (e *env) prepare(t *testing.T, topic string) prepared {
 			return err
 		}
 		p, err := e.partition(ctx, topic)
-		if err == nil && (!isVirtual(p.Leader) || len(p.ISR) != brokers+2) {
+		if err == nil && (!isVirtual(p.Leader) || len(p.ISR) != replicas+2) {
 			err = fmt.Errorf("led by %d, in sync %v", p.Leader, p.ISR)
 		}
 		out.epoch = p.LeaderEpoch
@@ -368,6 +376,13 @@ func write(t *testing.T, cl *kgo.Client, topic string, n int) {
 // mirrored and one ABORT marker.
 func (e *env) checkStopped(t *testing.T, c prepared) {
 	t.Helper()
+	e.checkStoppedWith(t, c, committed)
+}
+
+// checkStoppedWith is checkStopped for a topic with that many records outside its open
+// transaction.
+func (e *env) checkStoppedWith(t *testing.T, c prepared, visible int) {
+	t.Helper()
 	d := e.waitState(t, c.topic, stateStopped)
 	if d.LastMirrorOffset != c.end || d.LastMirrorEpoch != 0 {
 		t.Errorf("%s: last mirror offset %d and epoch %d, want %d and 0", c.topic, d.LastMirrorOffset, d.LastMirrorEpoch, c.end)
@@ -382,13 +397,13 @@ func (e *env) checkStopped(t *testing.T, c prepared) {
 		if slices.ContainsFunc(p.Replicas, isVirtual) || isVirtual(p.Leader) || p.Leader < 0 || p.LeaderEpoch <= c.epoch {
 			t.Fatalf("%s is STOPPED: leader %d (epoch %d, %d before), replicas %v", c.topic, p.Leader, p.LeaderEpoch, c.epoch, p.Replicas)
 		}
-		if len(p.Replicas) != brokers || len(p.ISR) != brokers {
+		if len(p.Replicas) != c.replicas || len(p.ISR) != c.replicas {
 			return fmt.Errorf("replicas %v, in sync %v", p.Replicas, p.ISR)
 		}
 		return nil
 	})
 	e.checkConfigs(t, c.topic)
-	write(t, client(t, e.dst.Proxies(), kgo.RecordPartitioner(kgo.ManualPartitioner())), c.topic, 5)
+	write(t, client(t, e.dst.Proxies(), manual()), c.topic, 5)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := e.dst.Cluster.WaitSameLogs(ctx, c.topic, 0, harness.Compare{}); err != nil {
@@ -410,7 +425,7 @@ func (e *env) checkStopped(t *testing.T, c prepared) {
 	if markers != 1 {
 		t.Errorf("%s: %d markers for one open transaction", c.topic, markers)
 	}
-	e.checkCommitted(ctx, t, c.topic, committed+5)
+	e.checkCommitted(ctx, t, c.topic, visible+5)
 }
 
 func (e *env) checkConfigs(t *testing.T, topic string) {

@@ -109,7 +109,9 @@ func (e *env) coordinateElsewhere(t *testing.T, c prepared, step string) {
 	arm(t, step, "block")
 	e.stopTopics(t, c.topic)
 	who := e.reached(t, step)
-	e.moveState(t, who.Broker)
+	if moved := e.moveState(t, who.Broker); moved == 0 && step != "stop.end-recorded" {
+		t.Fatalf("sidecar %d came to %s and its broker leads nothing of the state topic", who.Broker, step)
+	}
 	if step == "stop.end-recorded" { // that is the leader: nobody else can do its part
 		release(t, step)
 	}
@@ -119,8 +121,9 @@ func (e *env) coordinateElsewhere(t *testing.T, c prepared, step string) {
 	}
 }
 
-// moveState moves what a broker leads of the state topic to others.
-func (e *env) moveState(t *testing.T, from int32) {
+// moveState moves what a broker leads of the state topic to others, and tells whether
+// there was anything.
+func (e *env) moveState(t *testing.T, from int32) int {
 	t.Helper()
 	const topic = "__cluster_mirror_state"
 	topics, err := e.dstAdmin.ListTopics(t.Context(), topic)
@@ -138,7 +141,7 @@ func (e *env) moveState(t *testing.T, from int32) {
 		set.Add(topic, p.Partition)
 	}
 	if len(set) == 0 {
-		return
+		return 0
 	}
 	if _, err := e.dstAdmin.AlterPartitionAssignments(t.Context(), req); err != nil {
 		t.Fatal(err)
@@ -158,6 +161,7 @@ func (e *env) moveState(t *testing.T, from int32) {
 		}
 		return nil
 	})
+	return len(set[topic])
 }
 
 // point is the file of a fail point.
