@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,5 +161,28 @@ func TestRepairs(t *testing.T) {
 				t.Errorf("asked for %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestStopTellsWhatItWaitsFor: what cannot go on says which broker to bring back, and goes
+// by what its leader has reported all the same.
+func TestStopTellsWhatItWaitsFor(t *testing.T) {
+	r := newRig(t)
+	topic := r.mirrorTopic("t", Stopped, Mirroring)
+	topic.Wanted = map[string]*string{configMinISR: ptr("1")}
+	r.change(topic, func(p *metadata.Partition) { p.ISR, p.ELR = []int32{10001, 10002}, []int32{2} })
+	r.put(record{kind: kindState, partition: partitionKey{"m", ids.TopicPartition{TopicID: topic.TopicID}}, value: PartitionState{State: Stopping, Detail: DetailQuiesced, LeaderEpoch: 3}})
+	for range 2 {
+		if left, _, err := r.rec.handBack(t.Context(), topic); left || err != nil {
+			t.Fatal(left, err)
+		}
+	}
+	s := r.stateOf(topic, 0)
+	if !strings.Contains(s.ErrorMessage, "bring back broker 2") || s.State != Stopping || s.Detail != DetailQuiesced || s.LeaderEpoch != 3 || s.StateEpoch != 1 {
+		t.Errorf("told: %+v", s)
+	}
+	r.change(topic, func(p *metadata.Partition) { p.ISR, p.ELR = []int32{10001, 10002, 2, 1}, nil })
+	if left, _, err := r.rec.handBack(t.Context(), topic); !left || err != nil {
+		t.Error("it has not gone on", err)
 	}
 }

@@ -68,7 +68,7 @@ func (r *Reconciler) handBack(ctx context.Context, t Topic) (left bool, again ti
 	}
 	if plan.waits != "" {
 		r.waiting(key, plan.waits)
-		return false, plan.again, nil
+		return false, plan.again, r.tellWaits(ctx, t, plan)
 	}
 	restore := restoreConfigs(t, r.c.img.TopicConfig(t.Name))
 	// Where a real broker leads, no leading sidecar says how far the mirror came. It must be
@@ -114,21 +114,23 @@ type stopPlan struct {
 	remove map[int32][]int32 // what to reassign to, where virtual replicas may go
 	lead   map[int32][]int32 // what to reassign to, where a real broker has to lead first
 	elect  []int32           // where one has to be elected
-	waits  string            // what is waited for
-	again  time.Duration     // when to look again if something is
+	waits  string            // what is waited for, in short
+	each   map[int32]string  // the same by partition
+	waited bool              // for as long as mirror.stop.replica.wait.ms by now
+	again  time.Duration     // when to look again if something is waited for
 }
 
 func (r *Reconciler) planHandBack(ctx context.Context, t Topic, parts []*metadata.Partition) (stopPlan, error) {
 	v := r.c.cfg.Virtual
 	live := func(b int32) bool { return alive(r.c.img, b) }
-	plan := stopPlan{remove: map[int32][]int32{}, lead: map[int32][]int32{}}
+	plan := stopPlan{remove: map[int32][]int32{}, lead: map[int32][]int32{}, each: map[int32]string{}}
 	parts = slices.DeleteFunc(slices.Clone(parts), func(p *metadata.Partition) bool { return !slices.ContainsFunc(p.Replicas, v.Is) })
 	if len(parts) == 0 {
 		return plan, nil
 	}
 	now := time.Now()
 	left := r.c.cfg.StopReplicaWait - now.Sub(r.stoppingSince(topicKey{t.Mirror, t.Name}, now))
-	plan.again = max(left, 500*time.Millisecond)
+	plan.again, plan.waited = max(left, 500*time.Millisecond), left <= 0
 	minISR := configuredMinISR(t, 1)
 	if t.Wanted[configMinISR] == nil && slices.ContainsFunc(parts, func(p *metadata.Partition) bool { return len(lagging(v, p, live)) > 0 }) {
 		var err error
@@ -138,9 +140,10 @@ func (r *Reconciler) planHandBack(ctx context.Context, t Topic, parts []*metadat
 	}
 	for _, p := range parts {
 		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
-		h := mayHandBack(v, p, s, live, left <= 0, minISR)
+		h := mayHandBack(v, p, s, live, plan.waited, minISR)
 		if h.wait != "" {
 			plan.waits = fmt.Sprintf("partition %d: %s", p.Partition, h.wait)
+			plan.each[p.Partition] = h.wait
 		}
 		into := plan.remove
 		switch {
@@ -160,6 +163,31 @@ func (r *Reconciler) planHandBack(ctx context.Context, t Topic, parts []*metadat
 		into[p.Partition] = towards(p, h.target)
 	}
 	return plan, nil
+}
+
+// tellWaits records with the partitions' states what a stop has been waiting for too long,
+// for whoever asks: it names the broker to bring back.
+func (r *Reconciler) tellWaits(ctx context.Context, t Topic, plan stopPlan) error {
+	if !plan.waited {
+		return nil
+	}
+	var errs []error
+	for p, what := range plan.each {
+		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p}
+		s, _ := r.c.view.State(t.Mirror, tp)
+		if s.State == Stopped || s.ErrorMessage == what {
+			continue
+		}
+		next := PartitionState{State: Stopping, StateEpoch: s.StateEpoch, RetryAttempt: s.RetryAttempt, ErrorMessage: what}
+		if s.State == Stopping {
+			next.Detail = s.Detail // the hand-back goes by it
+		}
+		err := r.c.WriteState(ctx, t.Mirror, tp, s.LeaderEpoch, next)
+		if err != nil && !errors.Is(err, ErrFencedStateEpoch) && !errors.Is(err, ErrFencedLeaderEpoch) { // else it has moved on
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // letRealLead has real brokers elected although virtual replicas are still assigned: their
