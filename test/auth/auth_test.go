@@ -520,15 +520,31 @@ func (e *env) testState(t *testing.T) {
 // testFence fences a topic at one sidecar and writes at the other: the producer waits, and
 // goes on when the fence is gone.
 func (e *env) testFence(t *testing.T) {
-	fence := func(lease time.Duration) {
+	fence := func(lease time.Duration) string {
 		t.Helper()
 		req := protocol.NewFenceTopicWritesRequest()
 		req.Topics, req.LeaseMs = []string{"auth-c"}, int32(lease.Milliseconds())
-		if got := results(t, e.ask(t, userAll, 0, &req)); got["auth-c"] != 0 {
+		resp := e.ask(t, userAll, 0, &req)
+		if got := results(t, resp); got["auth-c"] != 0 {
 			t.Fatalf("fence: %v", got)
 		}
+		return text(resp.(*protocol.FenceTopicWritesResponse).Topics[0].ErrorMessage)
 	}
 	fence(2 * time.Minute)
+	if anew := fence(2 * time.Minute); anew != "" {
+		t.Errorf("renewed: %s", anew)
+	}
+	// A sidecar that starts anew has it again when it is renewed, which says so.
+	second := e.dst.Sidecars[1]
+	if err := second.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if anew := fence(2 * time.Minute); !strings.Contains(anew, fmt.Sprint(second.VirtualID())) {
+		t.Errorf("renewed after a restart: %q", anew)
+	}
 	for n := range e.dst.Proxies() {
 		req := kmsg.NewPtrProduceRequest()
 		req.Acks, req.TimeoutMillis = -1, 1000
