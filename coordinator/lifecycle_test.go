@@ -192,13 +192,12 @@ func (l *life) report() {
 }
 
 // late is a lineage that somebody writes who does not know how far the mirror came: a leader
-// that was replaced, or a replica that gets ready to lead while the topic stops.
+// that was replaced, a replica that gets ready to lead while the topic stops, or the leader
+// itself by a write that was long on its way.
 func (l *life) late() {
-	epoch := l.part.LeaderEpoch
-	if l.state().State != Stopping {
-		if epoch--; l.state().LeaderEpoch != l.part.LeaderEpoch {
-			return // it is on record before the new leader has read the state
-		}
+	epoch := l.epoch()
+	if epoch < l.part.LeaderEpoch && l.state().LeaderEpoch != l.part.LeaderEpoch {
+		return // it is on record before the new leader has read the state
 	}
 	rec, had := l.v.Lineage(l.key.mirror, l.key.tp)
 	if !had {

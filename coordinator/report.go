@@ -13,18 +13,24 @@ func reportWrites(now State, rec lineage.Record, t Topic, key partitionKey, lead
 		return nil
 	}
 	var out []stateWrite
+	enter := func(s PartitionState) {
+		s.StateEpoch = -1
+		out = append(out, stateWrite{key: key, leaderEpoch: leaderEpoch, state: &s})
+	}
+	for _, state := range steps[:len(steps)-1] {
+		enter(PartitionState{State: state})
+	}
+	last := PartitionState{State: steps[len(steps)-1], Detail: r.Detail, ErrorMessage: r.Message, RetryAttempt: r.Retry}
 	if r.Kind == replica.Quiet {
-		// How far the mirror came is known before anybody may hand the partition back.
+		// How far the mirror came is on record before the detail that lets anybody hand the
+		// partition back, and after STOPPING, in which it is not forgotten any more.
+		if now != Stopping {
+			enter(PartitionState{State: Stopping})
+		}
 		rec.LastMirrorEpoch, rec.LastMirrorOffset = r.LastMirrorEpoch, r.LastMirrorOffset
 		out = append(out, stateWrite{key: key, leaderEpoch: leaderEpoch, lineage: &rec})
 	}
-	for i, state := range steps {
-		next := PartitionState{State: state, StateEpoch: -1}
-		if i == len(steps)-1 {
-			next.Detail, next.ErrorMessage, next.RetryAttempt = r.Detail, r.Message, r.Retry
-		}
-		out = append(out, stateWrite{key: key, leaderEpoch: leaderEpoch, state: &next})
-	}
+	enter(last)
 	return out
 }
 

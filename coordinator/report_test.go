@@ -168,15 +168,21 @@ func TestReportWrites(t *testing.T) {
 			if w.leaderEpoch != 9 || (w.lineage == nil) == (w.state == nil) {
 				t.Fatalf("write %d: %+v", i, w)
 			}
-			if w.lineage != nil && (i != 0 || r.Kind != replica.Quiet || w.lineage.LastMirrorOffset != 50 || w.lineage.LastMirrorEpoch != 4) {
+			if w.lineage != nil && (i != len(writes)-2 || r.Kind != replica.Quiet || w.lineage.LastMirrorOffset != 50 || w.lineage.LastMirrorEpoch != 4) {
 				t.Fatalf("write %d: %+v", i, w.lineage)
 			}
 			if last := i == len(writes)-1; w.state != nil && (w.state.Detail == "D") != last {
 				t.Fatalf("write %d: %+v", i, w.state)
 			}
 		}
-		if r.Kind == replica.Quiet && len(writes) > 0 && writes[0].lineage == nil {
+		if r.Kind != replica.Quiet || len(writes) == 0 {
+			return
+		}
+		if writes[len(writes)-2].lineage == nil {
 			t.Fatal("the end is not recorded")
+		}
+		if s != Stopping && (len(writes) != 3 || writes[0].state == nil || writes[0].state.State != Stopping || writes[0].state.Detail != "") {
+			t.Fatalf("STOPPING is not entered first: %+v", writes)
 		}
 	})
 }
