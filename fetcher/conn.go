@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher/near"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
 )
 
@@ -29,6 +30,9 @@ const (
 	// headerBuffer is the size of the buffer that an answer's fields are read through. What
 	// of the records comes into it has to be copied out again.
 	headerBuffer = 4 << 10
+	// nearBuffer is the receive buffer for a near source: what 1 GB/s needs. Much less makes
+	// reader and writer wait for each other.
+	nearBuffer = 2 << 20
 )
 
 // dialer makes connections for the long polls of workers. Everything else goes through
@@ -95,7 +99,7 @@ func (d *dialer) connect(ctx context.Context, addr string) (*conn, error) {
 	if err := c.guard(ctx, func() error { return c.authenticate(ctx) }); err != nil {
 		return nil, fmt.Errorf("authenticate: %w", err)
 	}
-	tuneReads(raw)
+	near.Receive(raw, nearBuffer)
 	return c, nil
 }
 

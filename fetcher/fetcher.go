@@ -61,6 +61,8 @@ func (c Config) withDefaults() Config {
 	if c.Buffers == nil {
 		c.Buffers = pool.New(defaultBuffers)
 	}
+	// One answer must find room beside what partitions hold.
+	c.ResponseMaxBytes = int32(min(int64(c.ResponseMaxBytes), max(1<<20, c.Buffers.Budget()/8)))
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

@@ -55,7 +55,8 @@ func (f *Fetcher) Probe(ctx context.Context, topic string, partition int32, offs
 			return ProbeResult{ErrorCode: serr.Code, HighWatermark: -1, LogStart: -1, LogEnd: -1}, nil
 		}
 		if f.ctlErr != nil || ctx.Err() != nil || f.ctx.Err() != nil {
-			return ProbeResult{}, fmt.Errorf("mirror %s: probe source topic %s partition %d at offset %d: %w", f.cfg.Mirror, topic, partition, offset, err)
+			// The try that ctx ended says less than the one before it.
+			return ProbeResult{}, fmt.Errorf("mirror %s: probe source topic %s partition %d at offset %d: %w", f.cfg.Mirror, topic, partition, offset, errors.Join(err, last))
 		}
 		last = err
 	}

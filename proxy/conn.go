@@ -47,6 +47,8 @@ type conn struct {
 	// clientID is the client id of the last request read whole. The reader sets it; a
 	// conversation reads it while the reader waits.
 	clientID *string
+	// bulk is set with the first Fetch of a follower. It belongs to the reader.
+	bulk bool
 	// stateRights belongs to the reader; a conversation sets it while the reader waits.
 	stateRights stateRights
 	// out belongs to the writer.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher/near"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
@@ -17,6 +18,8 @@ const (
 	followersAnswer int16 = 11
 	// fetchLeaders is the first version whose answer may name a leader.
 	fetchLeaders int16 = 12
+	// followerBuffer is the send buffer towards a near follower.
+	followerBuffer = 4 << 20
 )
 
 // maxFetchBytes is what a broker takes for versions without the field.
@@ -115,6 +118,12 @@ func (c *conn) virtualFetch(r *request) (exchange, error) {
 	}
 	if replica < 0 {
 		return c.redirectFetch(r, req), nil
+	}
+	if !c.bulk {
+		// A whole answer goes into the send buffer at once: this side need not be woken for
+		// each of its parts.
+		c.bulk = true
+		near.Send(c.client, followerBuffer)
 	}
 	ex := relayed(r.header)
 	release := func() {}

@@ -160,11 +160,13 @@ func (m *Manager) tick() {
 	}
 }
 
-// share is the part of the buffer that one partition may fill, in bytes.
+// share is the part of the buffer that one partition may fill, in bytes. A quarter of all is
+// left for answers that are being read, so that partitions that hold theirs do not hold up
+// the others.
 func (m *Manager) share() int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return max(m.cfg.Buffers.Budget()/int64(max(m.leading, 1)), 64<<10)
+	return max(m.cfg.Buffers.Budget()*3/4/int64(max(m.leading, 1)), 64<<10)
 }
 
 func (m *Manager) all() []*partition {

@@ -191,6 +191,7 @@ func resume(qs []*question) {
 func (p *partition) resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.relieveLocked()
 	p.resumeLocked()
 }
 

@@ -29,7 +29,7 @@ func main() {
 	flags.IntVar(&cfg.partitions, "partitions", 4, "partitions of the backlog")
 	flags.IntVar(&cfg.recordBytes, "record-bytes", 1000, "size of a record's value")
 	flags.IntVar(&cfg.batchBytes, "batch-bytes", 64<<10, "largest batch of the backlog's producer")
-	flags.IntVar(&cfg.warmups, "warmups", 2, "rounds before them that do not count")
+	flags.IntVar(&cfg.warmups, "warmups", 3, "rounds before them that do not count")
 	flags.IntVar(&cfg.rounds, "rounds", 7, "rounds of this system and of native replication, in turn; the median counts")
 	flags.IntVar(&cfg.mirrorMakerRounds, "mirrormaker-rounds", 1, "rounds of MirrorMaker 2, which takes long")
 	systems := flags.String("systems", strings.Join(allSystems(), ","), "which to measure")

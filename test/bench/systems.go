@@ -28,8 +28,6 @@ func (r *rig) native(ctx context.Context) (round, error) {
 	if err != nil {
 		return m, err
 	}
-	// A second reassignment that comes before the first has ended would hang: a replica that is
-	// both added and removed stays.
 	err = until(ctx, "the new replica to be in the ISR", func() (bool, error) {
 		topics, err := r.admin.ListTopics(ctx, topic)
 		if err != nil {
@@ -46,7 +44,15 @@ func (r *rig) native(ctx context.Context) (round, error) {
 	if err != nil {
 		return m, err
 	}
+	// A second reassignment that comes before the first has ended would hang: a replica that is
+	// both added and removed stays.
+	if err := r.settled(ctx); err != nil {
+		return m, err
+	}
 	if err := r.reassign(ctx, holder.ID()); err != nil {
+		return m, err
+	}
+	if err := r.settled(ctx); err != nil {
 		return m, err
 	}
 	return m, until(ctx, "the copy to go away", func() (bool, error) {
@@ -68,6 +74,18 @@ func (r *rig) reassign(ctx context.Context, replicas ...int32) error {
 		return fmt.Errorf("reassign %s to %v: %w", topic, replicas, err)
 	}
 	return nil
+}
+
+// settled waits until no reassignment is under way: the next would be mixed up with it.
+func (r *rig) settled(ctx context.Context) error {
+	var all kadm.TopicsSet
+	for p := range r.cfg.partitions {
+		all.Add(topic, int32(p))
+	}
+	return until(ctx, "the reassignment to end", func() (bool, error) {
+		left, err := r.admin.ListPartitionReassignments(ctx, all)
+		return len(left) == 0, err
+	})
 }
 
 // sidecar mirrors the backlog with this system, and removes what it mirrored.

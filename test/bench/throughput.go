@@ -100,20 +100,16 @@ func throughput(ctx context.Context, cfg throughputConfig) (err error) {
 		fmt.Printf("%-15s round %d: %s\n", system, len(rounds[system]), m)
 		return nil
 	}
-	// In turn, so that a slow minute of the machine hits both, and each as often first. The
-	// first turns do not count: in them the brokers' virtual machines compile what the others
-	// run, and each system has a broker of its own to write to.
-	pair := []struct {
-		system string
-		copy   func(context.Context) (round, error)
-	}{{nativeSystem, r.native}, {sidecarSystem, r.sidecar}}
+	// In turn, so that a slow minute of the machine hits both. The first turns do not count:
+	// in them the brokers' virtual machines compile what the others run, and each system has a
+	// broker of its own to write to.
 	for i := range cfg.warmups + cfg.rounds {
-		for _, s := range pair {
-			if err := measure(s.system, s.copy, i >= cfg.warmups); err != nil {
-				return err
-			}
+		if err := measure(nativeSystem, r.native, i >= cfg.warmups); err != nil {
+			return err
 		}
-		slices.Reverse(pair)
+		if err := measure(sidecarSystem, r.sidecar, i >= cfg.warmups); err != nil {
+			return err
+		}
 	}
 	for range cfg.mirrorMakerRounds {
 		if err := measure(mirrorMakerSystem, r.mirrorMaker, true); err != nil {
