@@ -469,3 +469,41 @@ func TestDescribeSkipped(t *testing.T) {
 		t.Errorf("%+v", into)
 	}
 }
+
+// TestConfigsBeforeData: a topic that was stopped and is started again has its source's
+// configs, and the lock, before it gets a virtual replica (contract-additions §3). What it
+// had itself is kept for the next stop.
+func TestConfigsBeforeData(t *testing.T) {
+	r := newRig(t)
+	c := r.mirrorTopic("c", Stopped, Stopped)
+	r.configs["c"] = map[string]string{"retention.ms": "1", configMinISR: "2"}
+	r.topic("x", idOf("x"), []int32{1}) // shows the configs
+	r.deps.Destination.defaults, r.deps.Destination.asked = map[string]string{configMinISR: "1"}, time.Now()
+	r.src.set(func(s *fakeSource) {
+		s.topics["c"] = SourceTopic{ID: c.SourceTopicID, Partitions: 1, Configs: map[string]string{"retention.ms": "-1", configMaxMessageBytes: "77"}}
+	})
+	if got, err := r.startTopics(t.Context(), startRequest{mirror: "m", topics: []string{"c"}}); err != nil || got[0].Err != nil {
+		t.Fatal(got, err)
+	}
+	m, _ := r.view.Mirror("m")
+	if _, err := r.rec.step(t.Context(), m, r.topicT("c")); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.asked(kmsg.NewPtrIncrementalAlterConfigsRequest().Key()); n == 0 {
+		t.Fatal("no config was changed")
+	}
+	if _, ok := r.requests[0].(*kmsg.IncrementalAlterConfigsRequest); !ok {
+		t.Errorf("%T comes first", r.requests[0])
+	}
+	have := r.img.TopicConfig("c")
+	if have["retention.ms"] != "-1" || have[configMaxMessageBytes] != "0" || have[configMinISR] != "4" {
+		t.Errorf("configs %v", have)
+	}
+	wanted := r.topicT("c").Wanted
+	if v := wanted[configMinISR]; v == nil || *v != "2" {
+		t.Errorf("wanted %v", wanted)
+	}
+	if v := wanted[configMaxMessageBytes]; v == nil || *v != "77" {
+		t.Errorf("wanted %v", wanted)
+	}
+}
