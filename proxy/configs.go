@@ -225,7 +225,9 @@ func (c *conn) mergeDescribed(req *kmsg.DescribeConfigsRequest, resp *kmsg.Descr
 // unlock shows a mirror topic's configs as they will be when it is stopped, and the mirror
 // that it belongs to.
 func (p *Proxy) unlock(res *kmsg.DescribeConfigsResponseResource, asked []string) {
-	if wanted, ok := p.deps.Configs.Wanted(res.ResourceName); ok {
+	// What can be written to can be configured, whatever is still remembered of it.
+	id, known := p.deps.View.Topic(res.ResourceName)
+	if wanted, ok := p.deps.Configs.Wanted(res.ResourceName); ok && known && p.readOnly(id, readonly.AnyPartition) {
 		for i := range res.Configs {
 			if value, locked := wanted[res.Configs[i].Name]; locked {
 				unlockConfig(&res.Configs[i], value)

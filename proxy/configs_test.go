@@ -15,7 +15,8 @@ import (
 )
 
 // fakeConfigs has the mirror dr, whose topic m is locked and has min.insync.replicas=2 of its
-// own, and its topic s, which is stopped.
+// own, its topic s, which is stopped, and its topic w, which can be written to although
+// what it had of its own is remembered.
 type fakeConfigs struct {
 	denied error
 
@@ -66,13 +67,13 @@ func (f *fakeConfigs) Alter(_ context.Context, clientID, mirror string, ops []Co
 }
 
 func (f *fakeConfigs) TopicMirror(topic string) (string, bool) {
-	v, ok := map[string]string{"m": "dr", "s": "dr.stopped"}[topic]
+	v, ok := map[string]string{"m": "dr", "s": "dr.stopped", "w": "dr"}[topic]
 	return v, ok
 }
 
 func (f *fakeConfigs) Wanted(topic string) (map[string]*string, bool) {
 	two := "2"
-	return map[string]*string{"min.insync.replicas": &two, "max.message.bytes": nil, "unclean.leader.election.enable": nil}, topic == "m"
+	return map[string]*string{"min.insync.replicas": &two, "max.message.bytes": nil, "unclean.leader.election.enable": nil}, topic == "m" || topic == "w"
 }
 
 func deref(s *string) string {
@@ -184,6 +185,7 @@ func TestDescribeConfigs(t *testing.T) {
 		"ordinary":       {[]ask{{topic, "o", nil}}, false, [][]string{plain}, nil},
 		"mirror topic":   {[]ask{{topic, "m", nil}}, false, [][]string{locked}, nil},
 		"stopped":        {[]ask{{topic, "s", nil}}, false, [][]string{append(slices.Clone(plain), "mirror.name=dr.stopped ro 4")}, nil},
+		"writable":       {[]ask{{topic, "w", nil}}, false, [][]string{append(slices.Clone(plain), "mirror.name=dr ro 4")}, nil},
 		"some keys":      {[]ask{{topic, "m", []string{"mirror.name", "max.message.bytes"}}}, false, [][]string{{"max.message.bytes=2000000 4", "mirror.name=dr ro 4"}}, nil},
 		"only its name":  {[]ask{{topic, "m", []string{"mirror.name"}}}, false, [][]string{{"mirror.name=dr ro 4"}}, nil},
 		"other keys":     {[]ask{{topic, "m", []string{"retention.ms"}}}, false, [][]string{{"retention.ms=77 1"}}, nil},
@@ -207,7 +209,7 @@ func TestDescribeConfigs(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s v%d", name, version), func(t *testing.T) {
 				b := configBroker(t)
-				s := setup{}
+				s := setup{view: newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("w", topicID(3), 0))}
 				s.deps.Configs = &fakeConfigs{}
 				_, addr := s.start(t, b)
 				req := kmsg.NewPtrDescribeConfigsRequest()
