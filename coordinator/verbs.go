@@ -51,11 +51,14 @@ func (c *Coordinator) verbState(mirror, topic string) (Topic, State) {
 	}
 	var states []State
 	handedBack := true
+	// What is assigned to a topic that another mirror has started since is that one's.
+	o, owned := c.view.TopicByName(topic)
+	elsewhere := owned && o.Mirror != mirror
 	if !t.TopicID.IsZero() {
 		for _, p := range c.img.TopicPartitions(t.TopicID) {
 			s, _ := c.view.State(mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
 			states = append(states, s.State)
-			handedBack = handedBack && !slices.ContainsFunc(p.Replicas, c.cfg.Virtual.Is)
+			handedBack = handedBack && (elsewhere || !slices.ContainsFunc(p.Replicas, c.cfg.Virtual.Is))
 		}
 	}
 	return t, verbState(t.Desired, states, handedBack)
