@@ -47,7 +47,7 @@ func additions() []row {
 func clientIDs(t *testing.T, e *env) {
 	const records = 1200 // 12 MB
 	m := e.mirror(t, "c10-1")
-	createTopic(t, e.srcAdmin, 1, 1, m, "retention.ms", "-1")
+	createTopic(t, e.srcClient, 1, 1, m, "retention.ms", "-1")
 	for i := range records {
 		e.producer.Produce(t.Context(), &kgo.Record{Topic: m, Value: fmt.Appendf(nil, "%010000d", i)}, nil)
 	}
@@ -119,7 +119,7 @@ func httpEndpoints(t *testing.T, e *env) {
 
 func oldRecords(t *testing.T, e *env) {
 	m := e.mirror(t, "a3-1")
-	createTopic(t, e.srcAdmin, 1, 1, m, "retention.ms", "-1", "segment.bytes", "1048576", "compression.type", "producer", "cleanup.policy", "delete")
+	createTopic(t, e.srcClient, 1, 1, m, "retention.ms", "-1", "segment.bytes", "1048576", "compression.type", "producer", "cleanup.policy", "delete")
 	old := time.Now().AddDate(0, 0, -30)
 	value := strings.Repeat("x", 50_000)
 	for i := range 60 { // three segments

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -119,6 +118,6 @@ func TestParseContract(t *testing.T) {
 	got := parseContract("# x\n\n- **C1.1** One\n  two. *(step 5)*\n- **C1.2** Three.\n\nA sentence.\n\n| **A1.3** | cell | 7 |\n## 2\n")
 	want := []promise{{"C1.1", "One two. *(step 5)*", 5}, {"C1.2", "Three", 0}, {"A1.3", "cell", 0}}
 	if !slices.Equal(got, want) {
-		t.Error(fmt.Sprintf("%+v", got))
+		t.Errorf("%+v", got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -124,11 +125,72 @@ func start(t *testing.T, p pair) *env {
 	}
 	e.srcClient, e.dstClient = e.src.ClientT(t, quick()...), e.dst.Cluster.ClientT(t, quick()...)
 	e.srcAdmin, e.dstAdmin = kadm.NewClient(e.srcClient), kadm.NewClient(e.dstClient)
+	internalTopics(t, e.srcClient)
+	internalTopics(t, e.dstClient)
 	e.producer = e.src.ClientT(t, append(quick(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.UnknownTopicRetries(-1))...)
 	return e
 }
 
+// internalTopics lets a cluster make its internal topics before the first mirror is started:
+// the controller may place what is created meanwhile on a virtual broker, where nobody can
+// write (to move it off is step 3's).
+func internalTopics(t *testing.T, cl *kgo.Client) {
+	t.Helper()
+	for kind := range int8(2) { // groups, transactions
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = kind, "conformance", []string{"conformance"}
+		eventually(t, "internal topics", func(ctx context.Context) error {
+			resp, err := cl.SeedBrokers()[0].Request(ctx, req)
+			if err != nil {
+				return err
+			}
+			r := resp.(*kmsg.FindCoordinatorResponse)
+			if len(r.Coordinators) != 1 {
+				return fmt.Errorf("answer %+v", r)
+			}
+			return kerr.ErrorForCode(r.Coordinators[0].ErrorCode)
+		})
+	}
+}
+
+// showMisplaced logs which topics are on virtual brokers although nobody mirrors them.
+func (e *env) showMisplaced(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	topics, err := e.dstAdmin.ListTopicsWithInternal(ctx)
+	if err != nil {
+		return
+	}
+	shown := map[string]bool{}
+	req := protocol.NewListClusterMirrorsRequest()
+	req.IncludeTopicNames = true
+	cl, err := kgo.NewClient(kgo.SeedBrokers(e.dst.Sidecars[0].Proxy), kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())))
+	if err != nil {
+		return
+	}
+	defer cl.Close()
+	resp, err := cl.SeedBrokers()[0].Request(ctx, &req)
+	if err != nil {
+		return
+	}
+	for _, m := range resp.(*protocol.ListClusterMirrorsResponse).Mirrors {
+		for _, name := range m.TopicNames {
+			shown[name] = true
+		}
+	}
+	for name, d := range topics {
+		for _, p := range d.Partitions {
+			if !shown[name] && slices.ContainsFunc(p.Replicas, virtual) {
+				t.Logf("%s-%d is not mirrored and on virtual brokers: %v", name, p.Partition, p.Replicas)
+			}
+		}
+	}
+}
+
 func (e *env) stop(t *testing.T) {
+	if e.dstAdmin != nil {
+		e.showMisplaced(t)
+	}
 	stacks := map[string]*stack.Stack{"destination": e.dst, "source": e.back}
 	if e.sec != nil {
 		stacks["secured"] = e.sec.stack
@@ -191,7 +253,8 @@ func newClient(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 // apiClient can send the mirror APIs to one sidecar.
 func apiClient(t *testing.T, addr string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	return newClient(t, []string{addr}, append(opts, kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())))...)
+	// A sidecar may take its time: what is asked for may be somebody else's turn first.
+	return newClient(t, []string{addr}, append(opts, kgo.RequestTimeoutOverhead(patience), kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())))...)
 }
 
 // ask sends a request to a sidecar of the destination; i counts them.
@@ -580,24 +643,53 @@ func (e *env) partition(t *testing.T, mirror, topic string, p int32) protocol.De
 // topic creates a topic at the source and writes n records to it; configs are key, value, ….
 func (e *env) topic(t *testing.T, name string, partitions int32, n int, configs ...string) string {
 	t.Helper()
-	createTopic(t, e.srcAdmin, partitions, 1, name, append([]string{"retention.ms", "-1"}, configs...)...)
+	createTopic(t, e.srcClient, partitions, 1, name, append([]string{"retention.ms", "-1"}, configs...)...)
 	e.write(t, name, partitions, n)
 	return name
 }
 
-func createTopic(t *testing.T, adm *kadm.Client, partitions int32, rf int16, topic string, configs ...string) {
+// createTopic creates a topic on real brokers, which it names: while a mirror is started the
+// controller may place what others create on a virtual one.
+func createTopic(t *testing.T, cl *kgo.Client, partitions int32, rf int16, topic string, configs ...string) {
 	t.Helper()
-	m := map[string]*string{}
-	for i := 0; i+1 < len(configs); i += 2 {
-		m[configs[i]] = &configs[i+1]
-	}
-	r, err := adm.CreateTopic(t.Context(), partitions, rf, m, topic)
-	if err == nil {
-		err = r.Err
-	}
+	adm := kadm.NewClient(cl)
+	brokers, err := adm.ListBrokers(t.Context())
 	if err != nil {
-		t.Fatalf("create topic %s: %v", topic, err)
+		t.Fatal(err)
 	}
+	var real []int32
+	for _, id := range brokers.NodeIDs() {
+		if !virtual(id) {
+			real = append(real, id)
+		}
+	}
+	req := kmsg.NewPtrCreateTopicsRequest()
+	ct := kmsg.NewCreateTopicsRequestTopic()
+	ct.Topic, ct.NumPartitions, ct.ReplicationFactor = topic, -1, -1
+	for p := range partitions {
+		a := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+		a.Partition = p
+		for i := range int(rf) {
+			a.Replicas = append(a.Replicas, real[(int(p)+i)%len(real)])
+		}
+		ct.ReplicaAssignment = append(ct.ReplicaAssignment, a)
+	}
+	for i := 0; i+1 < len(configs); i += 2 {
+		c := kmsg.NewCreateTopicsRequestTopicConfig()
+		c.Name, c.Value = configs[i], &configs[i+1]
+		ct.Configs = append(ct.Configs, c)
+	}
+	req.Topics = append(req.Topics, ct)
+	eventually(t, "create topic "+topic, func(ctx context.Context) error {
+		r, err := req.RequestWith(ctx, cl)
+		if err == nil {
+			err = protocol.ErrorForCode(r.Topics[0].ErrorCode, r.Topics[0].ErrorMessage)
+		}
+		if errors.Is(err, kerr.TopicAlreadyExists) {
+			return nil
+		}
+		return err
+	})
 	eventually(t, "topic "+topic+" has leaders", func(ctx context.Context) error {
 		d, err := detail(ctx, adm, topic)
 		if err != nil {

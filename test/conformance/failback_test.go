@@ -57,14 +57,16 @@ func waitFailedAt(t *testing.T, s *stack.Stack, mirror, topic string) string {
 		if err != nil {
 			return err
 		}
-		for _, p := range d.topic(topic).Partitions {
-			if p.State == failed {
-				said = text(p.ErrorMessage)
-				return nil
-			}
+		parts := d.topic(topic).Partitions
+		if len(parts) == 0 {
+			return errors.New("not described")
+		}
+		p := parts[0]
+		if p.State != failed {
 			return fmt.Errorf("state %d (%s %s)", p.State, text(p.Detail), text(p.ErrorMessage))
 		}
-		return errors.New("not described")
+		said = text(p.ErrorMessage)
+		return nil
 	})
 	return said
 }
@@ -118,7 +120,7 @@ func backDivergent(t *testing.T, e *env) {
 
 func backClean(t *testing.T, e *env) {
 	m := e.mirror(t, "c4-38")
-	createTopic(t, e.srcAdmin, 1, 1, m, "retention.ms", "-1")
+	createTopic(t, e.srcClient, 1, 1, m, "retention.ms", "-1")
 	const records, size = 200, 10_000
 	for i := range records {
 		e.producer.Produce(t.Context(), &kgo.Record{Topic: m, Value: fmt.Appendf(nil, "%0*d", size, i)}, nil)
@@ -186,7 +188,7 @@ func metrics(t *testing.T, c *stack.Sidecar) []string {
 func backLoop(t *testing.T, e *env) {
 	m := e.mirrored(t, "c4-39", 1, 3)
 	back := e.backMirror(t, "c4-39.back")
-	said := ""
+	var said string
 	if err := startAt(t, e.back, back, m, true); err != nil {
 		said = err.Error()
 	} else {
@@ -205,7 +207,7 @@ func backLoop(t *testing.T, e *env) {
 func backTwoWays(t *testing.T, e *env) {
 	m := e.mirrored(t, "c4-40", 1, 3)
 	const other = "c4-40.back"
-	createTopic(t, e.dstAdmin, 1, 2, other)
+	createTopic(t, e.dstClient, 1, 2, other)
 	if err := produce(t.Context(), writer(t, e.dst.Proxies()), other, 1, 5, "there"); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +230,7 @@ func backTwoWays(t *testing.T, e *env) {
 func backChain(t *testing.T, e *env) {
 	s := e.secured(t)
 	m := e.mirror(t, "c4-40.chain")
-	createTopic(t, e.srcAdmin, 1, 1, m, "retention.ms", "-1")
+	createTopic(t, e.srcClient, 1, 1, m, "retention.ms", "-1")
 	if err := produce(t.Context(), writer(t, e.src.Bootstrap(harness.ListenerInternal)), m, 1, 10, "idempotent"); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func apisOwnNumbers(t *testing.T, e *env) {
 	}
 	// A stock Java client at the proxy, which sees the keys it does not know.
 	const topic = "c1-2"
-	createTopic(t, e.dstAdmin, 1, 2, topic)
+	createTopic(t, e.dstClient, 1, 2, topic)
 	in := e.dst.Cluster.Installation()
 	produced, err := in.Produce(t.Context(), harness.JavaProduce{
 		Bootstrap: e.dst.Proxies(), Topic: topic, Records: []harness.JavaRecord{{Partition: 0, Value: []byte("hello")}},

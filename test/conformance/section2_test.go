@@ -66,7 +66,7 @@ func produceRequest(acks int16, records map[string]int32, order ...kadm.TopicDet
 func writeProduce(t *testing.T, e *env) {
 	name := e.mirrored(t, "c2-1", 2, 4)
 	const ordinary = "c2-1.ordinary"
-	createTopic(t, e.dstAdmin, 1, 1, ordinary)
+	createTopic(t, e.dstClient, 1, 1, ordinary)
 	mine, other := e.here(t, name), e.here(t, ordinary)
 	leader := e.dst.Sidecar(other.Partitions[0].Leader)
 	for _, partition := range []int32{0, 1} {
@@ -95,7 +95,7 @@ func writeProduce(t *testing.T, e *env) {
 func writeTransaction(t *testing.T, e *env) {
 	name := e.mirrored(t, "c2-2", 1, 3)
 	const ordinary, id = "c2-2.ordinary", "c2-2"
-	createTopic(t, e.dstAdmin, 1, 1, ordinary)
+	createTopic(t, e.dstClient, 1, 1, ordinary)
 	// The request of producers up to Kafka 4.0, which ask before they write.
 	v := kversion.Stable()
 	v.SetMaxKeyVersion(24, 3)
@@ -140,25 +140,19 @@ func writeTransaction(t *testing.T, e *env) {
 		t.Errorf("the coordinator knows of the transaction: %+v", x)
 	}
 
-	// A producer of today goes on after it has aborted.
-	tx := writer(t, e.dst.Proxies(), kgo.TransactionalID("c2-2.today"))
-	if err := tx.BeginTransaction(); err != nil {
-		t.Fatal(err)
+	// A Java producer aborts, and commits its next transaction.
+	in := e.src.Installation() // an old one where the source is old
+	tx := harness.JavaProduce{
+		Bootstrap: e.dst.Proxies(), Topic: name, Records: []harness.JavaRecord{{Partition: 0, Value: []byte("no")}}, TransactionalID: "c2-2.java", Abort: true,
 	}
-	if err := produce(ctx, tx, name, 1, 1, "no"); err == nil {
-		t.Error("a transactional write was taken")
+	produced, err := in.Produce(ctx, tx)
+	if err != nil || len(produced) != 1 || produced[0].Err == nil {
+		t.Errorf("a transactional write, then an abort: %+v, %v", produced, err)
 	}
-	if err := tx.EndTransaction(ctx, kgo.TryAbort); err != nil {
-		t.Fatalf("abort: %v", err)
-	}
-	if err := tx.BeginTransaction(); err != nil {
-		t.Fatal(err)
-	}
-	if err := produce(ctx, tx, ordinary, 1, 1, "yes"); err != nil {
-		t.Fatalf("the next transaction: %v", err)
-	}
-	if err := tx.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		t.Fatalf("commit: %v", err)
+	tx.Topic, tx.Abort = ordinary, false
+	produced, err = in.Produce(ctx, tx)
+	if err != nil || len(produced) != 1 || produced[0].Err != nil {
+		t.Errorf("the next transaction: %+v, %v", produced, err)
 	}
 	if got := endsT(t, e.dstAdmin, name)[0]; got != 3 {
 		t.Errorf("the mirror topic ends at %d", got)
@@ -307,7 +301,7 @@ func writeStateTopic(t *testing.T, e *env) {
 func writeNoAcks(t *testing.T, e *env) {
 	name := e.mirrored(t, "c2-14", 1, 2)
 	const ordinary = "c2-14.ordinary"
-	createTopic(t, e.dstAdmin, 1, 1, ordinary)
+	createTopic(t, e.dstClient, 1, 1, ordinary)
 	other := e.here(t, ordinary)
 	for topic, closes := range map[string]bool{name: true, ordinary: false} {
 		conn := dial(t, e.dst.Sidecar(other.Partitions[0].Leader).Proxy)

@@ -166,7 +166,7 @@ func errorKafka(t *testing.T, e *env) {
 	// Fewer partitions than the source has.
 	const topic = "c3-14"
 	e.topic(t, topic, 2, 2)
-	createTopic(t, e.dstAdmin, 3, 2, topic)
+	createTopic(t, e.dstClient, 3, 2, topic)
 	if err := e.send(t, vStart, m, topic); !errors.Is(err, kerr.InvalidPartitions) {
 		t.Errorf("a topic with another number of partitions: %v", err)
 	}

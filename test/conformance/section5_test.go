@@ -114,7 +114,7 @@ func stateRecords(t *testing.T, e *env) {
 // broker did, and decodes the broker's segment file.
 func stateSeed(t *testing.T, e *env) {
 	const topic = "c5-10"
-	createTopic(t, e.dstAdmin, 1, 1, topic, "retention.ms", "-1")
+	createTopic(t, e.dstClient, 1, 1, topic, "retention.ms", "-1")
 	for i, ts := range []int64{1771239071191, 1771239071219} {
 		key, err := protocol.EncodeKey(protocol.SeedStateKey{MirrorName: "my-mirror"})
 		if err != nil {

@@ -29,6 +29,7 @@ func section8() []row {
 		{proves: "C2.13 C3.1 READ_ONLY_TOPIC", run: readOnlyError},
 		{proves: "C6.1 C6.3 C6.4 C1.20 secrets", run: secrets},
 		{proves: "C4.5 C4.6 tries again", run: triesAgain},
+		{proves: "A3.4 tiered destination topic", run: tieredHere},
 	}
 }
 
@@ -231,7 +232,7 @@ func rightsStates(t *testing.T, e *env) {
 func rightsStateTopic(t *testing.T, e *env) {
 	s := e.secured(t)
 	s.mustMirror(t, e, "c2-10")
-	s.allowTopics(t, "source", "__cluster_mirror", kadm.OpRead, kadm.OpDescribe)
+	s.allowTopics(t, "tail", "__cluster_mirror", kadm.OpRead, kadm.OpDescribe)
 	d, err := detail(t.Context(), s.admin(t), protocol.StateTopic)
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +248,7 @@ func rightsStateTopic(t *testing.T, e *env) {
 			ft.Partitions = append(ft.Partitions, fp)
 		}
 		req.Topics = append(req.Topics, ft)
-		r := askAt[*kmsg.FetchResponse](t, s.addr(), req, login("source"))
+		r := askAt[*kmsg.FetchResponse](t, s.addr(), req, login("tail"))
 		if r.ErrorCode != 0 {
 			return kerr.ErrorForCode(r.ErrorCode)
 		}
@@ -263,7 +264,7 @@ func rightsStateTopic(t *testing.T, e *env) {
 	if err := fetch(); err == nil {
 		t.Error("it can be read without DESCRIBE on the cluster")
 	}
-	s.allow(t, "source", kadm.OpDescribe)
+	s.allow(t, "tail", kadm.OpDescribe)
 	eventually(t, "it can be read with DESCRIBE on the cluster", func(context.Context) error { return fetch() })
 }
 
@@ -290,7 +291,7 @@ func readOnlyError(t *testing.T, e *env) {
 func secrets(t *testing.T, e *env) {
 	s := e.secured(t)
 	const topic = "c6-3"
-	createTopic(t, s.admin(t), 1, 1, topic)
+	createTopic(t, s.client(t, userAdmin), 1, 1, topic)
 	if err := produce(t.Context(), s.client(t, userAdmin), topic, 1, 5, "secured"); err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +358,7 @@ func secrets(t *testing.T, e *env) {
 func triesAgain(t *testing.T, e *env) {
 	s := e.secured(t)
 	const topic = "c4-5"
-	createTopic(t, s.admin(t), 1, 1, topic)
+	createTopic(t, s.client(t, userAdmin), 1, 1, topic)
 	if err := produce(t.Context(), s.client(t, userAdmin), topic, 1, 5, "secured"); err != nil {
 		t.Fatal(err)
 	}
@@ -374,17 +375,19 @@ func triesAgain(t *testing.T, e *env) {
 		if err != nil {
 			return err
 		}
-		for _, p := range d.topic(topic).Partitions {
-			if p.RetryAttempt > last {
-				last = p.RetryAttempt
-				tries = append(tries, time.Now())
-			}
-			if last >= 5 {
-				return nil
-			}
+		parts := d.topic(topic).Partitions
+		if len(parts) == 0 {
+			return errors.New("not described")
+		}
+		p := parts[0]
+		if p.RetryAttempt > last {
+			last = p.RetryAttempt
+			tries = append(tries, time.Now())
+		}
+		if last < 5 {
 			return fmt.Errorf("state %d, attempt %d: %s", p.State, p.RetryAttempt, text(p.ErrorMessage))
 		}
-		return errors.New("not described")
+		return nil
 	})
 	if n := len(tries); n >= 3 && tries[n-1].Sub(tries[0]) < 500*time.Millisecond {
 		t.Errorf("tries at %v: the pauses do not grow", tries)
@@ -395,4 +398,14 @@ func triesAgain(t *testing.T, e *env) {
 	}
 	e.waitState(t, topic, mirroring, topic)
 	sameEnds(t, s.admin(t), e.dstAdmin, topic)
+}
+
+// tieredHere starts a topic that exists with tiered storage at the secured cluster, whose
+// broker allows that.
+func tieredHere(t *testing.T, e *env) {
+	s := e.secured(t)
+	m := s.mustMirror(t, e, "a3-4")
+	e.topic(t, m, 1, 1)
+	createTopic(t, s.client(t, userAdmin), 1, 1, m, "remote.storage.enable", "true")
+	refused(t, s.send(t, userAdmin, vStart, m, m), kerr.InvalidConfig.Code, m, "remote.storage.enable")
 }

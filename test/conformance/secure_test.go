@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ const (
 
 // otherUsers have the rights that rows give them, each row its own.
 func otherUsers() []string {
-	return []string{"creator", "operator", "viewer", "configurer", "peer", "reader", "nobody", "source"}
+	return []string{"creator", "operator", "viewer", "configurer", "peer", "reader", "nobody", "source", "tail"}
 }
 
 // secured is a cluster of one broker with a sidecar that lets in by SASL and asks the
@@ -51,30 +52,31 @@ func startSecured(ctx context.Context, version, bin string, log *slog.Logger) (*
 		fmt.Fprintf(&module, ` user_%s="%s"`, u, u+passwordTail)
 	}
 	module.WriteString(";")
+	in, err := harness.Install(ctx, version)
+	if err != nil {
+		return nil, err
+	}
+	properties, err := in.NoTier(ctx, map[string]string{
+		"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas(userBroker),
+	})
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(properties, map[string]string{
+		"listener.security.protocol.map":                "INTERNAL:SASL_PLAINTEXT,CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"sasl.enabled.mechanisms":                       "PLAIN",
+		"sasl.mechanism.inter.broker.protocol":          "PLAIN",
+		"listener.name.internal.plain.sasl.jaas.config": module.String(),
+		"listener.name.client.plain.sasl.jaas.config":   module.String(),
+		"authorizer.class.name":                         "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		// Controllers do not log in.
+		"super.users": "User:ANONYMOUS;User:" + userBroker + ";User:" + userSidecar + ";User:" + userAdmin,
+	})
 	s, err := stack.Start(ctx, stack.Config{
 		Bin: bin, Log: log,
 		Kafka: harness.Config{
 			Name: "secured", Version: version, Brokers: 1, FirstID: 21, Log: log,
-			Properties: map[string]string{
-				"listener.security.protocol.map":                     "INTERNAL:SASL_PLAINTEXT,CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-				"sasl.enabled.mechanisms":                            "PLAIN",
-				"sasl.mechanism.inter.broker.protocol":               "PLAIN",
-				"listener.name.internal.plain.sasl.jaas.config":      module.String(),
-				"listener.name.client.plain.sasl.jaas.config":        module.String(),
-				"authorizer.class.name":                              "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-				"super.users":                                        "User:ANONYMOUS;User:" + userBroker + ";User:" + userSidecar + ";User:" + userAdmin,
-				"listener.name.internal.sasl.enabled.mechanisms":     "PLAIN",
-				"listener.name.client.sasl.enabled.mechanisms":       "PLAIN",
-				"transaction.state.log.num.partitions":               "1",
-				"offsets.topic.num.partitions":                       "1",
-				"connections.max.reauth.ms":                          "0",
-				"default.replication.factor":                         "1",
-				"group.coordinator.rebalance.protocols":              "classic,consumer",
-				"listener.name.internal.connections.max.reauth.ms":   "0",
-				"listener.name.client.connections.max.reauth.ms":     "0",
-				"listener.name.controller.sasl.enabled.mechanisms":   "PLAIN",
-				"listener.name.controller.connections.max.reauth.ms": "0",
-			},
+			Properties: properties,
 			ClientOpts: []kgo.Opt{login(userAdmin)},
 		},
 		Sidecar: map[string]string{

@@ -22,7 +22,7 @@ import (
 
 // The two programs are thin: Kafka's own Java consumer and producer, with their
 // results printed in a form that keeps every byte and every exception, which the
-// console tools do not.
+// console tools do not. The third class is a plugin, see [Installation.NoTier].
 //
 //go:embed java/*.java
 var javaSources embed.FS
@@ -281,6 +281,29 @@ func (in *Installation) runProgram(ctx context.Context, name string, props map[s
 		run.Stdin = stdin
 	}
 	return in.Tool(ctx, run)
+}
+
+// NoTier gives broker properties that switch tiered storage on with a tier that holds
+// nothing, so that topics may ask for it. client are the properties with which brokers
+// reach themselves at the INTERNAL listener.
+func (in *Installation) NoTier(ctx context.Context, client map[string]string) (map[string]string, error) {
+	classes, err := in.compile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := map[string]string{
+		"remote.log.storage.system.enable":                                 "true",
+		"remote.log.storage.manager.class.name":                            "NoTier",
+		"remote.log.storage.manager.class.path":                            classes,
+		"remote.log.metadata.manager.listener.name":                        ListenerInternal,
+		"rlmm.config.remote.log.metadata.topic.replication.factor":         "1",
+		"rlmm.config.remote.log.metadata.topic.num.partitions":             "1",
+		"rlmm.config.remote.log.metadata.initialization.retry.interval.ms": "500",
+	}
+	for k, v := range client {
+		p["rlmm.config.remote.log.metadata.common.client."+k] = v
+	}
+	return p, nil
 }
 
 // compile makes classes of the embedded programs, once per version of them and
