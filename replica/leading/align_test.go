@@ -171,3 +171,55 @@ func TestR5ALogUnderAnUnknownEpochIsToldByARecord(t *testing.T) {
 		t.Errorf("asks for what is on record: %+v", got)
 	}
 }
+
+// A replica that knows a high watermark within a batch of the source, since its own log has
+// others there, makes reading begin within it. What the buffer is said to begin with does
+// not matter to that.
+func TestReadingBeginsWithinABatch(t *testing.T) {
+	r := newRig(t)
+	r.leads(75)
+	if got := r.last(StartReading{}).(StartReading); got.Offset != 75 {
+		t.Fatalf("%+v", got)
+	}
+	r.m.Evicted(80)
+	if got := r.ingest(BatchInfo{70, 79, 1}); len(got) != 1 || got[0] != 4 {
+		t.Errorf("stamped %v", got)
+	}
+}
+
+func TestR5AnAmbiguousLogIsAskedUntilItAnswers(t *testing.T) {
+	start := func(t *testing.T, fenced bool) *rig {
+		t.Helper()
+		r := newRig(t)
+		r.metadata(func(v *View) {
+			v.ISR, v.ELR, v.LastRealISR = []int32{v1, v2}, nil, []int32{1}
+			b := v.Brokers[1]
+			b.Fenced = fenced
+			v.Brokers[1] = b
+		})
+		r.state(chains(map[int32]lineage.Chain{
+			2: {{Epoch: 1, SourceEpoch: 0, Start: 0}},
+			3: {{Epoch: 1, SourceEpoch: 0, Start: 0}, {Epoch: 3, SourceEpoch: 1, Start: 50}},
+		}), consented)
+		for id := int32(1); id <= 3; id++ {
+			r.fetch(id, 80, 4)
+		}
+		return r
+	}
+	r := start(t, true)
+	r.phase(Collecting) // who is fenced is not asked
+	r.metadata(func(v *View) { v.Brokers[1] = BrokerView{Epoch: v.Brokers[1].Epoch} })
+	r.phase(AskingHW)
+
+	r = start(t, false)
+	r.marks(map[int32]int64{2: 80, 3: 80})
+	r.phase(Collecting)
+	r.none(ProbeSource{}, "what broker 1 holds is not known")
+	r.fetch(2, 80, 4)
+	r.phase(AskingHW)
+	r.m.HighWatermarks(r.now, rigEpoch, map[int32]int64{1: 80}, map[int32]lineage.Entry{1: {Epoch: 3, Start: 79}})
+	r.take()
+	if got := r.last(ProbeSource{}).(ProbeSource); got.Offset != 80 {
+		t.Errorf("%+v", got)
+	}
+}

@@ -38,6 +38,7 @@ type Machine struct {
 	hw          int64
 	bufferStart int64
 	end         int64 // end of what was ingested
+	readFrom    int64 // where reading began last: that may be within a batch
 	durable     int64 // followers get nothing above: the lineage for it is not persisted
 	unsaved     []int64
 	persistSeq  int
@@ -475,6 +476,7 @@ func (m *Machine) reread() {
 		m.do(StopReading{m.epoch})
 		return
 	}
+	m.readFrom = m.end
 	m.do(StartReading{Epoch: m.epoch, Offset: m.end, LastFetchedEpoch: m.chain.SourceEpochBefore(m.end)})
 }
 
@@ -502,7 +504,7 @@ func (m *Machine) Ingest(now time.Time, epoch int32, batches []BatchInfo, source
 			stamps[i] = lineage.Undefined
 			continue
 		}
-		if b.Base < end && end != m.bufferStart {
+		if b.Base < end && end != m.bufferStart && end != m.readFrom {
 			return nil, fmt.Errorf("batch [%d, %d] overlaps what was read up to %d", b.Base, b.Last, end)
 		}
 		switch {
