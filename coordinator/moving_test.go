@@ -12,6 +12,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
+	"github.com/cluster-mirroring/mirror-sidecar/replica"
 )
 
 // offsets is a sink that checks that nothing is missing or there twice.
@@ -167,5 +168,52 @@ func TestSourcesMove(t *testing.T) {
 	src.Wake("t", 1)
 	if _, err := src.Probe(t.Context(), "t", 0, 0, -1); err == nil || errors.Is(err, t.Context().Err()) {
 		t.Errorf("a probe of what was closed: %v", err)
+	}
+}
+
+// TestSourceUnavailable: describe says so of what is read, and it is no failure.
+func TestSourceUnavailable(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	v := NewView()
+	v.apply([]record{{kind: kindMirror, mirror: "m", value: Mirror{Name: "m", SourceClusterID: "x", Configs: config.Properties{
+		"bootstrap.servers": c.ListenAddrs()[0], "mirror.fetch.backoff.ms": "50", "request.timeout.ms": "500",
+	}}}}, nil)
+	s := NewSources(SourcesConfig{HomeID: 1, ClusterID: "here", Fetchers: 1}, v, slog.New(slog.DiscardHandler))
+	defer stopWithin(t, s.Stop)
+	src, err := s.Source("m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &offsets{t: t, moved: make(chan struct{}, 1)}
+	src.Add(fetcher.Partition{Topic: "t", LastFetchedEpoch: -1, Sink: sink})
+	select {
+	case <-sink.moved: // it is read
+	case <-time.After(60 * time.Second):
+		t.Fatal("nothing was read")
+	}
+	status := func() PartitionStatus {
+		return s.Status([]replica.PartitionStatus{{Mirror: "m", Topic: "t"}})[0]
+	}
+	if st := status(); st.Detail != "" || st.ErrorMessage != "" {
+		t.Errorf("all is well: %+v", st)
+	}
+	c.Close()
+	for deadline := time.Now().Add(60 * time.Second); status().Detail != DetailSourceUnavailable; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", status())
+		}
+	}
+	sink.mu.Lock()
+	defer sink.mu.Unlock()
+	if st := status(); st.ErrorMessage == "" || sink.err != nil {
+		t.Errorf("%+v, %v", st, sink.err)
+	}
+	// What the leader itself says stands above it.
+	if st := s.Status([]replica.PartitionStatus{{Mirror: "m", Topic: "t", Detail: DetailQuiesced}})[0]; st.Detail != DetailQuiesced {
+		t.Errorf("%+v", st)
 	}
 }

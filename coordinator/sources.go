@@ -31,6 +31,10 @@ type SourcesConfig struct {
 // file that it names may appear.
 const reopenPause = 10 * time.Second
 
+// sourceGrace is how long reading may fail before people are told: the leader at the source
+// may just have moved.
+const sourceGrace = 2 * time.Second
+
 // Sources keeps one fetcher for each mirror that partitions are read for. When the way to
 // a source changes, what is read moves to a new one; a change of filters does not.
 type Sources struct {
@@ -184,8 +188,7 @@ func (s *Sources) Status(in []replica.PartitionStatus) []PartitionStatus {
 	out := StatusOf(in)
 	for i, p := range in {
 		h, read := s.Health(p.Mirror, p.Topic, p.TP.Partition)
-		// One failure is nothing: the leader at the source may just have moved.
-		if read && h.Err != nil && h.Attempts > 1 && out[i].Detail == "" {
+		if read && h.Err != nil && time.Since(h.Since) > sourceGrace && out[i].Detail == "" {
 			out[i].Detail, out[i].ErrorMessage = DetailSourceUnavailable, h.Err.Error()
 		}
 	}
