@@ -239,7 +239,7 @@ func TestFailedIsTriedAgain(t *testing.T) {
 	r := newWishRig(t)
 	r.lead(wishEpoch)
 	r.reported(Aligned)
-	for i, wait := range []time.Duration{1, 2, 4, 4} {
+	for i, seconds := range []int{1, 2, 4, 4} {
 		r.reading()
 		r.src.sink().Fetched(fetcher.Fetched{Err: errors.New("bad data")})
 		if rep := r.reported(Failing); rep.Retry != int16(i+1) || rep.Message != "bad data" {
@@ -247,9 +247,10 @@ func TestFailedIsTriedAgain(t *testing.T) {
 		}
 		r.notReading()
 		_, before := r.src.asked()
-		r.pass(wait*time.Second - time.Millisecond)
+		wait := time.Duration(seconds) * time.Second
+		r.pass(wait - time.Millisecond)
 		if _, adds := r.src.asked(); adds != before {
-			t.Fatalf("tried again before %d s", wait)
+			t.Fatalf("tried again before %v", wait)
 		}
 		r.pass(time.Millisecond)
 	}
