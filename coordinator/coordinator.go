@@ -295,7 +295,7 @@ func (c *Coordinator) WriteLineage(ctx context.Context, mirror string, tp ids.To
 // ReadLineage returns the lineage of a partition, everything read that was written before
 // the call.
 func (c *Coordinator) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPartition) (lineage.Record, error) {
-	if err := c.barrier(ctx, partitionText(mirror, tp)); err != nil {
+	if err := c.barrierAt(ctx, partitionKey{mirror, tp}); err != nil {
 		return lineage.Record{}, fmt.Errorf("mirror %s, partition %s: read lineage: %w", mirror, tp, err)
 	}
 	r, _ := c.view.Lineage(mirror, tp)
@@ -305,7 +305,7 @@ func (c *Coordinator) ReadLineage(ctx context.Context, mirror string, tp ids.Top
 // ReadState returns the recorded state of a partition, everything read that was written
 // before the call (R20).
 func (c *Coordinator) ReadState(ctx context.Context, mirror string, tp ids.TopicPartition) (PartitionState, error) {
-	if err := c.barrier(ctx, partitionText(mirror, tp)); err != nil {
+	if err := c.barrierAt(ctx, partitionKey{mirror, tp}); err != nil {
 		return PartitionState{}, fmt.Errorf("mirror %s, partition %s: read state: %w", mirror, tp, err)
 	}
 	s, _ := c.view.State(mirror, tp)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
 const (
@@ -203,6 +204,40 @@ func transact(ctx context.Context, cl *kgo.Client, records []*kgo.Record, log *s
 // fenced tells whether an error means that somebody else has taken the transactional id.
 func fenced(err error) bool {
 	return slices.ContainsFunc([]error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping}, func(e error) bool { return errors.Is(err, e) })
+}
+
+// barrierPatience is how long a barrier may take before something is done about it.
+const barrierPatience = time.Second
+
+// barrierAt is a barrier in the state partition of a key. A transaction whose writer has
+// died in the middle of it holds the barrier up; then whoever coordinates the key by now
+// takes the partition over, which ends it, instead of the brokers doing so when they have
+// waited long enough.
+func (c *Coordinator) barrierAt(ctx context.Context, key partitionKey) error {
+	soon, cancel := context.WithTimeout(ctx, barrierPatience)
+	err := c.barrier(soon, key.text())
+	cancel()
+	if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	take, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	err = c.retryRouted(take, key.text(), func(who int32) error {
+		if who == c.cfg.Self {
+			return c.act(take, key.text(), func() error { return nil })
+		}
+		req := protocol.NewReadMirrorStatesRequest()
+		req.MirrorName = key.mirror
+		t := protocol.NewReadStateTopic()
+		t.TopicID, t.Partitions = key.tp.TopicID, []int32{key.tp.Partition}
+		req.Topics = append(req.Topics, t)
+		_, err := c.deps.Peers.Request(take, who, &req)
+		return err
+	})
+	if err != nil {
+		c.log.Warn("state topic: a barrier is held up, and the coordinator does not act", "topic", StateTopic, "key", key.text(), "err", err)
+	}
+	return c.barrier(ctx, key.text())
 }
 
 // known is what a write is checked against: a View, or one with what is about to be

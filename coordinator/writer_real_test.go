@@ -20,7 +20,8 @@ func TestStaleWriterOnBrokers(t *testing.T) {
 	harness.SkipShort(t)
 	dst := harness.StartT(t, harness.Config{Name: "destination", Brokers: 2})
 	w := &cable{sides: map[int32]*side{}}
-	a, b := startSide(t, dst, 1, w).store, startSide(t, dst, 2, w).store
+	sides := []*side{startSide(t, dst, 1, w), startSide(t, dst, 2, w)}
+	a, b := sides[0].store, sides[1].store
 	ctx := t.Context()
 	if err := a.Create(ctx); err != nil {
 		t.Fatal(err)
@@ -108,6 +109,28 @@ func TestStaleWriterOnBrokers(t *testing.T) {
 	}
 	if !slices.Equal(seen, []string{"first", "second", "third"}) {
 		t.Errorf("committed: %v", seen)
+	}
+
+	// A writer that is dead, and nobody writes: who reads has it taken over.
+	dead := a.writers.get(partition)
+	if err := dead.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.ProduceSync(ctx, &kgo.Record{Topic: StateTopic, Partition: partition, Key: k, Value: v}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	a.release(partition, dead)
+	began = time.Now()
+	if s, err := sides[1].ReadState(ctx, key.mirror, key.tp); err != nil || s.ErrorMessage != "third" {
+		t.Errorf("read behind a dead writer: %+v, %v", s, err)
+	}
+	took := time.Since(began)
+	t.Logf("read behind a dead writer after %v", took.Round(time.Millisecond))
+	if took > transactionTimeout {
+		t.Error("the transaction has timed out")
+	}
+	if err := a.Acquire(ctx, partition); err != nil {
+		t.Fatal(err)
 	}
 	latencies(t, a, partition, written)
 }

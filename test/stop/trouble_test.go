@@ -106,8 +106,7 @@ func (e *env) testReassigned(t *testing.T) {
 	c.end++
 
 	// STOPPED and assigned: such a replica never gets in sync, so it is pending until it is
-	// cancelled. First a stop, which it must not disturb either.
-	c.epoch = 0
+	// cancelled.
 	e.stopTopics(t, c.topic)
 	e.waitState(t, c.topic, stateStopped)
 	e.uncordon(t, 20*time.Second)
