@@ -185,13 +185,13 @@ func (e *env) waitHole(t *testing.T, mirror, topic string, to int64) {
 		if err != nil {
 			return err
 		}
-		for _, p := range d[topic] {
-			if p.State != stateMirroring || text(p.Detail) != "RECORDS_LOST" || !strings.Contains(text(p.ErrorMessage), fmt.Sprint(to)) {
-				return fmt.Errorf("state %d, %q, %q", p.State, text(p.Detail), text(p.ErrorMessage))
-			}
-			return nil
+		if len(d[topic]) == 0 {
+			return errors.New("not described")
 		}
-		return errors.New("not described")
+		if p := d[topic][0]; p.State != stateMirroring || text(p.Detail) != "RECORDS_LOST" || !strings.Contains(text(p.ErrorMessage), fmt.Sprint(to)) {
+			return fmt.Errorf("state %d, %q, %q", p.State, text(p.Detail), text(p.ErrorMessage))
+		}
+		return nil
 	})
 }
 
@@ -223,13 +223,13 @@ func (e *env) testCreatedAnew(t *testing.T, mirror string) {
 			if err != nil {
 				return err
 			}
-			for _, p := range d[topic] {
-				if p.State != stateFailed || !strings.Contains(text(p.ErrorMessage), "created anew") {
-					return fmt.Errorf("state %d, %q", p.State, text(p.ErrorMessage))
-				}
-				return nil
+			if len(d[topic]) == 0 {
+				return errors.New("not described")
 			}
-			return errors.New("not described")
+			if p := d[topic][0]; p.State != stateFailed || !strings.Contains(text(p.ErrorMessage), "created anew") {
+				return fmt.Errorf("state %d, %q", p.State, text(p.ErrorMessage))
+			}
+			return nil
 		})
 		e.unchanged(t, had, topic)
 	}
