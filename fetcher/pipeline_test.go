@@ -33,15 +33,19 @@ func BenchmarkPipeline(b *testing.B) {
 	const partitions, batches, batchSize = 4, 4096, 64 << 10
 	dir := b.TempDir()
 	file := filepath.Join(dir, "log")
-	var log []byte
-	for i := range int64(batches) {
-		log = append(log, batchtest.Sized(i, batchSize, nil)...)
-	}
-	size := len(log) / batches
-	if err := os.WriteFile(file, log, 0o600); err != nil {
+	size := len(batchtest.Sized(0, batchSize, nil))
+	out, err := os.Create(file)
+	if err != nil {
 		b.Fatal(err)
 	}
-	log = nil
+	for i := range int64(batches) {
+		if _, err := out.Write(batchtest.Sized(i, batchSize, nil)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := out.Close(); err != nil {
+		b.Fatal(err)
+	}
 	source := startRole(b, "source", file, fmt.Sprint(size), fmt.Sprint(partitions))
 	follower := startRole(b, "follower")
 
