@@ -101,6 +101,10 @@ cover: ## Coverage of the short tests: build/cover.html
 chaos: ## Sidecars killed 20 times and paused 5 times under load, then compared (7 minutes)
 	MIRROR_CHAOS_KILLS=20 MIRROR_CHAOS_PAUSES=5 $(GO) test ./test/chaos -count=1 -v -timeout 30m
 
+.PHONY: stop
+stop: ## A sidecar, its broker or the coordinator goes after each step of a stop (5 minutes)
+	MIRROR_STOP_FULL=1 $(GO) test ./test/stop -count=1 -v -timeout 30m
+
 ##@ Code
 
 .PHONY: fmt

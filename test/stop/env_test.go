@@ -339,22 +339,25 @@ func (e *env) prepareOn(t *testing.T, topic string, replicas int) prepared {
 	e.waitState(t, topic, stateMirroring)
 	out := prepared{topic: topic, end: committed + open, replicas: replicas}
 	eventually(t, topic+" is mirrored", func(ctx context.Context) error {
-		ends, err := e.dstAdmin.ListEndOffsets(ctx, topic)
-		if err == nil {
-			err = ends.Error()
-		}
-		if o, _ := ends.Lookup(topic, 0); err == nil && o.Offset != out.end {
-			err = fmt.Errorf("ends at %d of %d", o.Offset, out.end)
-		}
+		p, err := e.partition(ctx, topic)
 		if err != nil {
 			return err
 		}
-		p, err := e.partition(ctx, topic)
-		if err == nil && (!isVirtual(p.Leader) || len(p.ISR) != replicas+2) {
-			err = fmt.Errorf("led by %d, in sync %v", p.Leader, p.ISR)
+		if !isVirtual(p.Leader) || len(p.ISR) != replicas+2 {
+			return fmt.Errorf("led by %d, in sync %v", p.Leader, p.ISR)
 		}
 		out.epoch = p.LeaderEpoch
-		return err
+		// Their files, for a virtual leader whose home broker is no replica answers nobody who
+		// goes around the proxies.
+		for _, b := range p.Replicas {
+			if isVirtual(b) {
+				continue
+			}
+			if log, err := e.dst.Cluster.Node(b).ReadLog(topic, 0); err != nil || log.EndOffset() != out.end {
+				return fmt.Errorf("broker %d has it to %d of %d (%v)", b, log.EndOffset(), out.end, err) //nolint:errorlint // err may be nil
+			}
+		}
+		return nil
 	})
 	return out
 }

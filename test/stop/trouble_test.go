@@ -310,7 +310,7 @@ func (e *env) testDeadSourceLaggard(t *testing.T) {
 		}
 		for _, n := range e.dst.Cluster.Brokers() {
 			if log, err := n.ReadLog(c.topic, 0); n != behind && (err != nil || log.EndOffset() != c.end) {
-				return fmt.Errorf("broker %d: ends at %d: %w", n.ID(), log.EndOffset(), err)
+				return fmt.Errorf("broker %d: ends at %d (%v)", n.ID(), log.EndOffset(), err) //nolint:errorlint // err may be nil
 			}
 		}
 		return nil
