@@ -42,7 +42,7 @@ func (e *env) footprint(t *testing.T) string {
 		if strings.HasPrefix(d.Topic, "__") {
 			continue
 		}
-		configs := topicConfigs(t, e.dstAdmin, d.Topic)
+		configs := topicConfigs(t, e.dstClient, d.Topic)
 		text += fmt.Sprintln("topic", d.Topic, d.Partitions.Sorted())
 		for _, k := range slices.Sorted(maps.Keys(configs)) {
 			text += fmt.Sprintln("  ", k, configs[k])

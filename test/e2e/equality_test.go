@@ -124,8 +124,8 @@ func notCopied() []string {
 // sameConfigs fails the test if a mirror topic lacks a config of its source topic.
 func (e *env) sameConfigs(t *testing.T, topic string) {
 	t.Helper()
-	have := topicConfigs(t, e.dstAdmin, topic)
-	for k, want := range topicConfigs(t, e.srcAdmin, topic) {
+	have := topicConfigs(t, e.dstClient, topic)
+	for k, want := range topicConfigs(t, e.srcClient, topic) {
 		if slices.Contains(notCopied(), k) || slices.Contains(lockKeys(), k) {
 			continue
 		}

@@ -147,7 +147,7 @@ func (e *env) testCycles(t *testing.T, mirror string) {
 					t.Errorf("round %d: %s-%d is led by %d of %v", round, topic, p.Partition, p.Leader, p.Replicas)
 				}
 			}
-			if have := topicConfigs(t, e.dstAdmin, topic); have["max.message.bytes"] != "0" || have["unclean.leader.election.enable"] != "false" {
+			if have := topicConfigs(t, e.dstClient, topic); have["max.message.bytes"] != "0" || have["unclean.leader.election.enable"] != "false" {
 				t.Errorf("round %d: %s is not locked: %v", round, topic, have)
 			}
 		}
