@@ -337,6 +337,7 @@ func (l *offsetLookup) committed(ctx context.Context, ms []*mirrorOffset, ask as
 	req.SessionEpoch = -1 // no session
 	req.IsolationLevel = l.req.IsolationLevel
 	index := make(map[topicPartition]*mirrorOffset)
+	names := make(map[ids.UUID]string)
 	for _, m := range ms {
 		if !m.ok() {
 			continue
@@ -349,7 +350,10 @@ func (l *offsetLookup) committed(ctx context.Context, ms []*mirrorOffset, ask as
 		p.PartitionMaxBytes = 1
 		if n := len(req.Topics); n == 0 || req.Topics[n-1].Topic != m.topic {
 			t := kmsg.NewFetchRequestTopic()
-			t.Topic = m.topic
+			// The home broker is asked with the version above; another broker with its newest,
+			// which knows ids only.
+			t.Topic, t.TopicID = m.topic, m.part.TopicID
+			names[m.part.TopicID] = m.topic
 			req.Topics = append(req.Topics, t)
 		}
 		t := &req.Topics[len(req.Topics)-1]
@@ -368,12 +372,16 @@ func (l *offsetLookup) committed(ctx context.Context, ms []*mirrorOffset, ask as
 		return fmt.Errorf("fetch of high watermarks: error %d", fr.ErrorCode)
 	}
 	for _, t := range fr.Topics {
+		name := t.Topic
+		if name == "" {
+			name = names[t.TopicID]
+		}
 		for _, p := range t.Partitions {
-			m := index[topicPartition{t.Topic, p.Partition}]
+			m := index[topicPartition{name, p.Partition}]
 			if m == nil {
 				continue
 			}
-			delete(index, topicPartition{t.Topic, p.Partition})
+			delete(index, topicPartition{name, p.Partition})
 			switch {
 			case p.ErrorCode == 1: // the log was truncated in between
 				m.fail(errNotLeaderOrFollower)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
@@ -664,7 +665,8 @@ func TestListOffsets(t *testing.T) {
 	}
 }
 
-// otherBroker has a replica of everything, with log end 100 and high watermark 60.
+// otherBroker has a replica of everything, with log end 100 and high watermark 60. It is
+// asked with the newest Fetch, which names topics by their ids only.
 type otherBroker struct{}
 
 func (otherBroker) Request(_ context.Context, broker int32, req kmsg.Request) (kmsg.Response, error) {
@@ -679,10 +681,17 @@ func (otherBroker) Request(_ context.Context, broker int32, req kmsg.Request) (k
 		}
 		return resp, nil
 	case *kmsg.FetchRequest:
-		return refuseFetch(r, func(_ ids.UUID, _ string, out *kmsg.FetchResponseTopicPartition) int16 {
+		resp := refuseFetch(r, func(id ids.UUID, _ string, out *kmsg.FetchResponseTopicPartition) int16 {
+			if id.IsZero() {
+				return kerr.UnknownTopicID.Code
+			}
 			out.HighWatermark = 60
 			return 0
-		}), nil
+		})
+		for i := range resp.Topics {
+			resp.Topics[i].Topic = ""
+		}
+		return resp, nil
 	}
 	return nil, errors.New("unexpected request")
 }
