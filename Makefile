@@ -26,7 +26,7 @@ SHORT_TIMEOUT ?= 3m
 REAL_TIMEOUT  ?= 20m
 FUZZ_TIME     ?= 20s
 # The packages whose real-broker tests are too long for every run; they have targets of their own.
-LONG_PACKAGES := /test/(bench|conformance)$$
+LONG_PACKAGES := /test/bench$$
 
 ##@ Everyday
 
