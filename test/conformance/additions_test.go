@@ -167,10 +167,21 @@ func freeTopics(t *testing.T, e *env) {
 	if err := alterConfigs(t, e.dst.Sidecars[0].Proxy, kmsg.ConfigResourceTypeTopic, m, "max.message.bytes", "2000000"); err != nil {
 		t.Errorf("configs: %v", err)
 	}
-	adm := kadm.NewClient(newClient(t, e.dst.Proxies()))
-	if r, err := adm.UpdatePartitions(t.Context(), 2, m); err != nil || r.Error() != nil {
-		t.Errorf("partitions: %v %v", err, r.Error())
+	// On a broker that is named, as in createTopic.
+	grow := kmsg.NewPtrCreatePartitionsRequest()
+	grow.TimeoutMillis = 5000
+	gt := kmsg.NewCreatePartitionsRequestTopic()
+	gt.Topic, gt.Count = m, 2
+	ga := kmsg.NewCreatePartitionsRequestTopicAssignment()
+	for _, n := range e.dst.Cluster.Brokers() {
+		ga.Replicas = append(ga.Replicas, n.ID())
 	}
+	gt.Assignment = append(gt.Assignment, ga)
+	grow.Topics = append(grow.Topics, gt)
+	if r := ask[*kmsg.CreatePartitionsResponse](t, e, 0, grow); r.Topics[0].ErrorCode != 0 {
+		t.Errorf("partitions: %d %s", r.Topics[0].ErrorCode, text(r.Topics[0].ErrorMessage))
+	}
+	adm := kadm.NewClient(newClient(t, e.dst.Proxies()))
 	if r, err := adm.DeleteTopic(t.Context(), m); err != nil || r.Err != nil {
 		t.Errorf("delete: %v %v", err, r.Err)
 	}
