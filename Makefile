@@ -64,10 +64,11 @@ test-short: ## Tests that need no Java; under a minute
 test-race: ## The same with the race detector
 	$(GO) test -short -race -timeout $(SHORT_TIMEOUT) ./...
 
-# One package at a time: each starts clusters, and two cores serve one well.
+# Two packages at a time: each starts clusters and spends much of its time waiting for elections,
+# sessions and restarts.
 .PHONY: test-real
 test-real: build ## Every test, on real brokers (JDK and Maven)
-	$(GO) test -count=1 -p 1 -timeout $(REAL_TIMEOUT) $$($(GO) list ./... | grep -Ev '$(LONG_PACKAGES)')
+	$(GO) test -count=1 -p 2 -timeout $(REAL_TIMEOUT) $$($(GO) list ./... | grep -Ev '$(LONG_PACKAGES)')
 
 # The test binary is run by itself, so that the sum is the last line.
 CONFORMANCE_PAIRS ?= 4.4/4.4,4.4/3.9,4.3/4.4,4.3/3.9
