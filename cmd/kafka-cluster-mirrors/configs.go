@@ -70,6 +70,14 @@ func (o *options) alter(ctx context.Context, cl *kgo.Client, out io.Writer) erro
 	if len(changes) == 0 {
 		return fmt.Errorf("%s holds nothing to change", o.addConfigFile)
 	}
+	if err := o.alterConfigs(ctx, cl, changes); err != nil {
+		return err
+	}
+	return o.say(out, mirrorOutcome{Mirror: o.mirror, Altered: !o.dryRun, DryRun: o.dryRun}, o.did("altered"))
+}
+
+// alterConfigs changes a mirror's configuration, or only asks whether it could be changed.
+func (o *options) alterConfigs(ctx context.Context, cl *kgo.Client, changes []kmsg.IncrementalAlterConfigsRequestResourceConfig) error {
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	req.ValidateOnly = o.dryRun
 	r := kmsg.NewIncrementalAlterConfigsRequestResource()
@@ -82,10 +90,7 @@ func (o *options) alter(ctx context.Context, cl *kgo.Client, out io.Writer) erro
 	if len(resp.Resources) != 1 {
 		return fmt.Errorf("the answer does not speak of mirror %s", o.mirror)
 	}
-	if err := o.resourceError(resp.Resources[0].ErrorCode, resp.Resources[0].ErrorMessage); err != nil {
-		return err
-	}
-	return o.say(out, mirrorOutcome{Mirror: o.mirror, Altered: !o.dryRun, DryRun: o.dryRun}, o.did("altered"))
+	return o.resourceError(resp.Resources[0].ErrorCode, resp.Resources[0].ErrorMessage)
 }
 
 // resourceError names the mirror where the answer does not, and knows how a broker answers

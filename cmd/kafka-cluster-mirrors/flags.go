@@ -128,9 +128,11 @@ func actions() []action {
 			long: "A planned move, in steps that are reported one by one: writes are fenced at the source, if sidecars stand before " +
 				"it; everything that is there is waited for, open transactions included; the offsets of groups that are not " +
 				"active here are moved; the topics are stopped. Without sidecars at the source, stop its writers first: this " +
-				"waits until the source stands still. Interrupted or failed before the stop, it changes nothing and lets " +
-				"writers go on; it can be repeated at any point. After success, writes at the source stay refused for " +
-				"--keep-fence. All topics of the mirror are moved, and new ones are not looked for any more, unless --topics picks some. " + topicsHelp,
+				"waits until the source stands still. Interrupted or failed before the stop, it lets writers go on " +
+				"and changes nothing, but for offsets of groups that it has moved by then, which it names; it can be repeated at any point. " +
+				"After success, writes at the source stay refused for --keep-fence. All topics of the mirror are moved, and new ones are not " +
+				"looked for any more, unless --topics picks some. Topics that the mirror finds meanwhile are named, and moved when this is " +
+				"repeated. " + topicsHelp,
 			needs: []string{"mirror"},
 			takes: []string{
 				"topics", "source-bootstrap-server", "source-config", "skip-groups", "lease", "quiet-period", "keep-fence",

@@ -154,7 +154,10 @@ func (s *switchover) moveGroups(ctx context.Context, moves groupMoves) error {
 			continue
 		}
 		s.p.show("moving the offsets of group " + m.Group)
-		if err := dst.CommitAllOffsets(ctx, m.Group, m.offsets); err != nil {
+		err := dst.CommitAllOffsets(ctx, m.Group, m.offsets)
+		// After an error too: some of it may be done.
+		s.moved = append(s.moved, m.Group)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("offsets of group %s: %w (--skip-groups leaves groups alone)", m.Group, err))
 		}
 	}

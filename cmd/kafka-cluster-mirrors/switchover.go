@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
@@ -29,7 +30,7 @@ type switchover struct {
 
 	moving []string // topics that are still mirrored
 	ended  []string // topics whose stop was asked for in an earlier run
-	found  []string // patterns that end with the move
+	moved  []string // groups whose offsets were committed here
 	fence  *fence   // nil without sidecars at the source
 
 	report switchoverReport
@@ -37,8 +38,10 @@ type switchover struct {
 
 // switchoverReport is the answer in JSON.
 type switchoverReport struct {
-	Mirror string           `json:"mirror"`
-	Topics []string         `json:"topics"`
+	Mirror string   `json:"mirror"`
+	Topics []string `json:"topics"`
+	// Found are topics that the mirror began meanwhile, and goes on with.
+	Found  []string         `json:"found,omitempty"`
 	Fenced bool             `json:"fenced"`
 	Steps  []switchoverStep `json:"steps"`
 	Groups []groupOutcome   `json:"groups"`
@@ -87,7 +90,10 @@ func (s *switchover) run(ctx context.Context) error {
 	}
 	if len(s.moving)+len(s.ended) > 0 && len(s.moving) == 0 {
 		s.step("groups", "moved by the run that asked for the stop")
-		return s.stop(ctx)
+		if err := s.stop(ctx); err != nil {
+			return err
+		}
+		return s.newcomers(ctx)
 	}
 	if s.src, err = s.o.dialSource(m.SourceBootstrap); err != nil {
 		return err
@@ -106,7 +112,7 @@ func (s *switchover) run(ctx context.Context) error {
 	defer s.fence.end()
 	asked, err := s.move(ctx)
 	if err == nil {
-		return nil
+		return s.newcomers(ctx)
 	}
 	if !asked {
 		return errors.Join(err, s.undo(ctx))
@@ -252,20 +258,29 @@ func (s *switchover) raiseFence(ctx context.Context) error {
 	return nil
 }
 
+// changed says what undo leaves as it is: offsets of groups are not put back, since a repeated
+// run sets them again.
+func (s *switchover) changed() string {
+	if len(s.moved) == 0 {
+		return "nothing was changed"
+	}
+	return fmt.Sprintf("offsets were committed here for %s: %s; nothing else was changed", plural(len(s.moved), "group"), strings.Join(s.moved, ", "))
+}
+
 // undo lets writers at the source go on, also when the command was interrupted.
 func (s *switchover) undo(ctx context.Context) error {
 	if s.fence == nil {
-		return errors.New("nothing was changed")
+		return errors.New(s.changed())
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := s.fence.lift(ctx); err != nil {
 		if !s.fence.up() {
-			return fmt.Errorf("nothing was changed; where writes are refused already, they are allowed again within %s", s.o.lease)
+			return fmt.Errorf("%s; where writes are refused already, they are allowed again within %s", s.changed(), s.o.lease)
 		}
-		return fmt.Errorf("nothing was changed, but writes at the source stay refused for up to %s: %w", s.o.lease, err)
+		return fmt.Errorf("%s, but writes at the source stay refused for up to %s: %w", s.changed(), s.o.lease, err)
 	}
-	return errors.New("nothing was changed, and writes at the source are allowed again")
+	return fmt.Errorf("%s, and writes at the source are allowed again", s.changed())
 }
 
 // move does what follows the fence. asked says that the stop has been asked for, after
@@ -286,9 +301,6 @@ func (s *switchover) move(ctx context.Context) (asked bool, err error) {
 			return false, err
 		}
 		s.step("groups", "%s", moves.text("moved"))
-	}
-	if s.found, err = s.patterns(ctx); err != nil {
-		return false, err
 	}
 	// The fence must have held until here, or something may have been written meanwhile.
 	if s.fence != nil {
@@ -347,13 +359,10 @@ func (s *switchover) stop(ctx context.Context) error {
 		s.step("stop", "asked for already")
 		return nil
 	}
-	ended := ""
 	if len(s.moving) > 0 {
+		// By name: patterns would also stop what was found since, which nothing was done for.
 		req := protocol.NewStopMirrorTopicsRequest()
 		req.MirrorName, req.Topics = s.o.mirror, s.moving
-		if req.Patterns = s.found; len(s.found) > 0 {
-			ended = "; new topics are not looked for any more"
-		}
 		r, err := ask[*protocol.StopMirrorTopicsResponse](ctx, s.cl, &req)
 		if err != nil {
 			return err
@@ -375,6 +384,10 @@ func (s *switchover) stop(ctx context.Context) error {
 			}
 			s.p.show(line)
 			if done {
+				ended, err := s.endDiscovery(ctx)
+				if err != nil {
+					return err
+				}
 				s.step("stop", "%s %s STOPPED and writable here%s", plural(len(topics), "topic"), isAre(len(topics)), ended)
 				return nil
 			}
@@ -389,23 +402,55 @@ func (s *switchover) stop(ctx context.Context) error {
 	}
 }
 
-// patterns are those by which the mirror finds topics, if all of it moves: what appears at
-// the old source later is not for this cluster any more.
-func (s *switchover) patterns(ctx context.Context) ([]string, error) {
-	if len(s.o.topics) > 0 {
-		return nil, nil
-	}
+// endDiscovery takes the patterns away by which the mirror finds topics, if all of it moves:
+// what appears at the old source later is not for this cluster any more. It returns what is to
+// be said of that.
+func (s *switchover) endDiscovery(ctx context.Context) (string, error) {
 	const key = "mirror.topics.include"
+	if len(s.o.topics) > 0 {
+		return "", nil
+	}
 	rows, err := s.o.fetchConfigs(ctx, s.cl, key)
 	if err != nil {
-		return nil, fmt.Errorf("by which patterns the mirror finds topics: %w", err)
+		return "", fmt.Errorf("by which patterns the mirror finds topics: %w", err)
 	}
-	for _, r := range rows {
-		if r.Name == key {
-			return config.SplitList(deref(r.Value)), nil
+	if !slices.ContainsFunc(rows, func(r configRow) bool { return r.Name == key && len(config.SplitList(deref(r.Value))) > 0 }) {
+		return "", nil
+	}
+	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	c.Name, c.Op = key, kmsg.IncrementalAlterConfigOpDelete
+	if err := s.o.alterConfigs(ctx, s.cl, []kmsg.IncrementalAlterConfigsRequestResourceConfig{c}); err != nil {
+		return "", fmt.Errorf("the topics are stopped, but the mirror goes on to look for new ones: delete %s: %w", key, err)
+	}
+	return "; new topics are not looked for any more", nil
+}
+
+// newcomers are topics that the mirror began since the check. They were not waited for, and
+// are not moved: nobody has held their writers back.
+func (s *switchover) newcomers(ctx context.Context) error {
+	if len(s.o.topics) > 0 {
+		return nil
+	}
+	m, err := s.describe(ctx)
+	if err != nil {
+		return fmt.Errorf("%s moved; whether the mirror has begun others meanwhile is not known: %w", plural(len(s.report.Topics), "topic"), err)
+	}
+	for _, t := range m.Topics {
+		over := len(t.Partitions) > 0
+		for _, p := range t.Partitions {
+			if state := coordinator.State(p.State); state != coordinator.Stopping && state != coordinator.Stopped {
+				over = false
+			}
+		}
+		if !over && !slices.Contains(s.report.Topics, t.TopicName) {
+			s.report.Found = append(s.report.Found, t.TopicName)
 		}
 	}
-	return nil, nil
+	if len(s.report.Found) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s moved, but not all of the mirror: meanwhile it has found %s, which it goes on mirroring; repeat this command to move that too",
+		plural(len(s.report.Topics), "topic"), some(s.report.Found))
 }
 
 // keepFence leaves writers at the source time to come here.

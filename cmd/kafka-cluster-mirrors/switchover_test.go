@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
@@ -33,6 +34,9 @@ type cluster struct {
 	refuse      *string // of a fence
 	mirror      func(c *cluster) protocol.DescribedMirror
 	stopped     bool
+	settled     bool   // no patterns are left
+	newcomer    string // a topic that the mirror finds before the stop
+	forbidden   string // a group whose offsets may not be committed
 	looks       int
 }
 
@@ -135,9 +139,13 @@ func (c *cluster) reply(req kmsg.Request) kmsg.Response {
 			rt := kmsg.NewOffsetCommitResponseTopic()
 			rt.Topic, rt.TopicID = t.Topic, t.TopicID
 			for _, p := range t.Partitions {
-				c.committed[r.Group] = p.Offset
 				rp := kmsg.NewOffsetCommitResponseTopicPartition()
 				rp.Partition = p.Partition
+				if r.Group == c.forbidden {
+					rp.ErrorCode = kerr.GroupAuthorizationFailed.Code
+				} else {
+					c.committed[r.Group] = p.Offset
+				}
 				rt.Partitions = append(rt.Partitions, rp)
 			}
 			resp.Topics = append(resp.Topics, rt)
@@ -151,10 +159,20 @@ func (c *cluster) reply(req kmsg.Request) kmsg.Response {
 	case *protocol.StopMirrorTopicsRequest:
 		resp := protocol.NewStopMirrorTopicsResponse()
 		c.stopped = true
-		resp.Topics = append(resp.Topics, result("orders", 0, ""))
+		for _, n := range r.Topics {
+			resp.Topics = append(resp.Topics, result(n, 0, ""))
+		}
 		return &resp
-	case *kmsg.DescribeConfigsRequest:
+	case *kmsg.IncrementalAlterConfigsRequest:
+		c.settled = true
 		return world(nil)(req)
+	case *kmsg.DescribeConfigsRequest:
+		resp := world(nil)(req).(*kmsg.DescribeConfigsResponse) //nolint:forcetypeassert // it answers this request
+		if c.settled {
+			configs := &resp.Resources[0].Configs
+			*configs = slices.DeleteFunc(*configs, func(r kmsg.DescribeConfigsResponseResourceConfig) bool { return r.Name == "mirror.topics.include" })
+		}
+		return resp
 	}
 	return nil
 }
@@ -173,6 +191,9 @@ func pair(t *testing.T) (src, dst *cluster) {
 			state = coordinator.Stopped
 		}
 		m := mirrorOf("east", topicOf("orders", partition(0, state, 100, c.end)))
+		if c.newcomer != "" && c.looks > 2 {
+			m.Topics = append(m.Topics, topicOf(c.newcomer, partition(0, coordinator.Mirroring, 7, 3)))
+		}
 		m.SourceBootstrap = src.addr
 		return m
 	}
@@ -202,6 +223,55 @@ func TestSwitchover(t *testing.T) {
 	golden(t, "switchover-again", out)
 	if src.fences != fences || len(dst.committed) != committed || dst.committed["idle"] != 99 {
 		t.Error("a second run has changed something")
+	}
+}
+
+// What the mirror finds while the source drains was not waited for: it is neither stopped nor
+// passed over in silence.
+func TestSwitchoverNewcomer(t *testing.T) {
+	_, dst := pair(t)
+	dst.newcomer = "payments"
+	golden(t, "switchover-newcomer", runFake(t, dst.fake, switchoverArgs("--skip-groups")))
+	if !dst.settled {
+		t.Error("the mirror goes on to look for topics")
+	}
+
+	_, dst = pair(t)
+	dst.newcomer = "payments"
+	var out, errs bytes.Buffer
+	code := run(t.Context(), append([]string{"--bootstrap-server", dst.addr}, switchoverArgs("--json")...), &out, &errs)
+	var r switchoverReport
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil || code != 1 || r.Done || !slices.Equal(r.Found, []string{"payments"}) {
+		t.Errorf("exit %d, %v: %s", code, err, out.String())
+	}
+}
+
+// Topics that were picked leave the mirror's patterns, and its other topics, alone.
+func TestSwitchoverOfSomeTopics(t *testing.T) {
+	_, dst := pair(t)
+	dst.newcomer = "payments"
+	out := runFake(t, dst.fake, switchoverArgs("--skip-groups", "--topics", "orders"))
+	if dst.settled || !strings.Contains(out, "-- exit 0") || strings.Contains(out, "payments") {
+		t.Error(out)
+	}
+}
+
+// Offsets that were committed stay so when the switchover is called off, which is said.
+func TestSwitchoverUndoneAfterGroups(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		src, dst := pair(t)
+		src.plain, dst.forbidden = plain, "idle"
+		out := runFake(t, dst.fake, switchoverArgs())
+		want := "offsets were committed here for 2 groups: ahead, idle; nothing else was changed"
+		if !plain {
+			want += ", and writes at the source are allowed again"
+		}
+		if !strings.Contains(out, want) || strings.Contains(out, "nothing was changed") || !strings.Contains(out, "-- exit 1") {
+			t.Errorf("without %q:\n%s", want, out)
+		}
+		if dst.stopped || dst.committed["ahead"] != 10 {
+			t.Errorf("stopped: %t, committed: %v", dst.stopped, dst.committed)
+		}
 	}
 }
 
