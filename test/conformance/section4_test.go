@@ -336,6 +336,13 @@ func lifeGrowth(t *testing.T, e *env) {
 	if r, err := e.srcAdmin.UpdatePartitions(t.Context(), 3, m); err != nil || r.Error() != nil {
 		t.Fatal(err, r.Error())
 	}
+	eventually(t, "the source's broker knows of three partitions", func(ctx context.Context) error {
+		listed, err := e.srcAdmin.ListTopics(ctx, m)
+		if n := len(listed[m].Partitions); err == nil && n != 3 {
+			err = fmt.Errorf("%d partitions", n)
+		}
+		return err
+	})
 	e.write(t, m, 3, 9)
 	eventually(t, "three partitions mirror", func(ctx context.Context) error {
 		d := e.describe(t, m).topic(m)
