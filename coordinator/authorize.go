@@ -139,10 +139,12 @@ func rightsOnTopics(req kmsg.Request) (topicRights, bool) {
 		dry.ValidateOnly = true
 		return topicRights{
 			names: r.Topics, open: len(r.Patterns) > 0, dry: &dry,
-			without: func(permitted, denied []string) kmsg.Request {
+			without: func(permitted, _ []string) kmsg.Request {
+				// A stop with any pattern is also one of topics that match what was excluded before,
+				// denied ones among them: none is left.
 				rest := *r
-				rest.Topics, rest.Patterns = permitted, withoutDenied(r.Patterns, denied)
-				return unlessEmpty(&rest, rest.Topics, rest.Patterns)
+				rest.Topics, rest.Patterns = permitted, nil
+				return unlessEmpty(&rest, rest.Topics)
 			},
 		}, true
 	case *protocol.PauseMirrorTopicsRequest:
@@ -198,6 +200,19 @@ func patterned(topics []string) bool {
 	})
 }
 
+// distinct returns a list without repetitions, in its order.
+func distinct(list []string) []string {
+	seen := make(map[string]bool, len(list))
+	out := make([]string, 0, len(list))
+	for _, item := range list {
+		if !seen[item] {
+			seen[item] = true
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
 // withoutDenied leaves out the patterns that match a denied topic: they would be kept, and
 // speak for that topic too.
 func withoutDenied(patterns, denied []string) []string {
@@ -226,6 +241,7 @@ func (c *Coordinator) permitted(ctx context.Context, caller Caller, clientID str
 			names = append(names, r.Name)
 		}
 	}
+	names = distinct(names)
 	denied, err := rights.DeniedTopics(ctx, caller, names)
 	if err != nil {
 		return nil, nil, unasked(protocol.Name(req.Key()), err)
@@ -234,7 +250,9 @@ func (c *Coordinator) permitted(ctx context.Context, caller Caller, clientID str
 		return req, nil, nil
 	}
 	why := "the caller lacks ALTER_CONFIGS on topic %s"
-	if t.open {
+	if _, stops := req.(*protocol.StopMirrorTopicsRequest); stops && t.open {
+		why += "; no pattern was kept, other topics were taken by name"
+	} else if t.open {
 		why += "; patterns that match it were not kept, other topics were taken by name"
 	}
 	results := make([]TopicResult, 0, len(denied))
@@ -245,7 +263,8 @@ func (c *Coordinator) permitted(ctx context.Context, caller Caller, clientID str
 	return t.without(rest, denied), results, nil
 }
 
-// withDenied adds the answers for denied topics to a response, in the order of names.
+// withDenied adds the answers for denied topics to a response, in the order of names. Each of
+// them is in it once.
 func withDenied(resp kmsg.Response, denied []TopicResult) {
 	topics := topicResults(resp)
 	if topics == nil || len(denied) == 0 {

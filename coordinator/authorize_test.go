@@ -3,14 +3,17 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
@@ -203,6 +206,11 @@ func TestRightsOnTopics(t *testing.T) {
 			&protocol.StartMirrorTopicsRequest{MirrorName: "m", Topics: []string{"a"}, AllowTruncate: true},
 			[]string{"no"},
 		},
+		"twice": {
+			&protocol.StopMirrorTopicsRequest{MirrorName: "m", Topics: []string{"a", "no", "a", "no"}},
+			&protocol.StopMirrorTopicsRequest{MirrorName: "m", Topics: []string{"a"}},
+			[]string{"no"},
+		},
 		"none left": {&protocol.StopMirrorTopicsRequest{MirrorName: "m", Topics: []string{"no"}}, nil, []string{"no"}},
 		"pause":     {&protocol.PauseMirrorTopicsRequest{Topics: []string{"a", "no"}}, &protocol.PauseMirrorTopicsRequest{Topics: []string{"a"}}, []string{"no"}},
 		"resume":    {&protocol.ResumeMirrorTopicsRequest{Topics: []string{"no", "a"}}, &protocol.ResumeMirrorTopicsRequest{Topics: []string{"a"}}, []string{"no"}},
@@ -284,6 +292,41 @@ func TestPatternsOfDeniedTopics(t *testing.T) {
 		if patterned([]string{text}) != want {
 			t.Errorf("patterned(%q) is %t", text, !want)
 		}
+	}
+}
+
+// A stop by patterns stops also what was excluded before; not what the caller may not stop.
+func TestAStopByPatternsStopsNothingDenied(t *testing.T) {
+	r := newRig(t)
+	r.put(record{kind: kindMirror, mirror: "m", value: Mirror{Name: "m", SourceClusterID: "source", Configs: config.Properties{
+		"bootstrap.servers": "east:9092", config.TopicsIncludeKey: ".*", config.TopicsExcludeKey: "__.*,no.*",
+	}}})
+	for _, n := range []string{"a1", "a2", "b", "no", "no2"} {
+		r.mirrorTopic(n, Mirroring, Mirroring)
+	}
+	who := can(rights.Alter).but("no", "a2")
+	r.deps.Caller = func(context.Context) (Caller, bool) { return who, true }
+	req := protocol.NewStopMirrorTopicsRequest()
+	req.MirrorName, req.Topics, req.Patterns = "m", []string{"b", "b"}, []string{"a.*", "x.*"}
+	for _, dry := range []bool{true, false} {
+		req.ValidateOnly = dry
+		resp := r.admit(t.Context(), "somebody", &req).(*protocol.StopMirrorTopicsResponse)
+		var got []string
+		for _, topic := range resp.Topics {
+			got = append(got, fmt.Sprint(topic.Name, " ", topic.ErrorCode))
+		}
+		if want := []string{"a1 0", "a2 29", "b 0", "no 29", "no2 0"}; resp.ErrorCode != 0 || !slices.Equal(got, want) {
+			t.Errorf("validateOnly %v: %d, %q, want %q", dry, resp.ErrorCode, got, want)
+		}
+	}
+	for n, want := range map[string]State{"a1": Stopped, "a2": Mirroring, "b": Stopped, "no": Mirroring, "no2": Stopped} {
+		if got := r.topicT(n).Desired; got != want {
+			t.Errorf("%s is wanted %s, want %s", n, got, want)
+		}
+	}
+	m, _ := r.view.Mirror("m")
+	if got := m.Configs[config.TopicsExcludeKey]; strings.Contains(got, "a.*") || !strings.Contains(got, "a1") {
+		t.Errorf("excluded %s", got)
 	}
 }
 

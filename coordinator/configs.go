@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -149,11 +150,13 @@ func (c *Coordinator) alterConfigs(ctx context.Context, mirror string, ops []Con
 	if err := c.checkSource(ctx, m, next); err != nil || validateOnly {
 		return err
 	}
+	var before config.Properties
 	err = c.act(ctx, mirror, func() error {
 		now, err := c.mirror(mirror)
 		if err != nil {
 			return err
 		}
+		before = now.Configs
 		if now.Configs, err = applyOps(now, ops); err != nil {
 			return err
 		}
@@ -162,6 +165,10 @@ func (c *Coordinator) alterConfigs(ctx context.Context, mirror string, ops []Con
 	})
 	if err != nil {
 		return fmt.Errorf("mirror %s: change its configuration: %w", mirror, err)
+	}
+	if before[bootstrapKey] != next[bootstrapKey] || before["security.protocol"] != next["security.protocol"] {
+		c.log.Warn("a mirror reads from another address from now on, and logs in there",
+			"mirror", mirror, "before", before[bootstrapKey], "now", next[bootstrapKey], "security_protocol", next["security.protocol"])
 	}
 	c.log.Info("mirror configuration changed", "mirror", mirror, "config", next.Redacted())
 	return nil
@@ -218,10 +225,57 @@ func applyOps(m Mirror, ops []ConfigOp) (config.Properties, error) {
 			errs = append(errs, err)
 		}
 	}
+	if len(errs) == 0 {
+		if err := keepsCredentials(m.Configs, next, ops); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if len(errs) > 0 {
 		return nil, refuse(kerr.InvalidConfig.Code, "mirror %s: %v; nothing was changed", m.Name, strings.ReplaceAll(errors.Join(errs...).Error(), "\n", "; "))
 	}
 	return next, nil
+}
+
+// keepsCredentials refuses to log in with the stored credentials somewhere else altogether:
+// who changes the address may not be who knows them. Addresses come and go one by one, so
+// that this keeps mistakes away, and not those who have the right to change the addresses
+// (docs/security.md).
+func keepsCredentials(have, next config.Properties, ops []ConfigOp) error {
+	if have[bootstrapKey] == next[bootstrapKey] && have["security.protocol"] == next["security.protocol"] {
+		return nil
+	}
+	before := hostsOf(have)
+	if slices.ContainsFunc(hostsOf(next), func(h string) bool { return slices.Contains(before, h) }) {
+		return nil
+	}
+	var kept []string
+	for k, v := range next {
+		old, stored := have[k]
+		anew := slices.ContainsFunc(ops, func(op ConfigOp) bool { return op.Name == k && op.Op == opSet })
+		if stored && old != "" && config.Hidden(k, v) && !anew {
+			kept = append(kept, k)
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	slices.Sort(kept)
+	return fmt.Errorf("%s: none of the hosts is one of before: give the credentials again with the new address (%s)", bootstrapKey, strings.Join(kept, ", "))
+}
+
+// bootstrapKey is the config of a mirror's addresses.
+const bootstrapKey = "bootstrap.servers"
+
+// hostsOf returns the hosts of a mirror's addresses.
+func hostsOf(p config.Properties) []string {
+	var out []string
+	for _, a := range config.SplitList(p[bootstrapKey]) {
+		if host, _, err := net.SplitHostPort(a); err == nil {
+			a = host
+		}
+		out = append(out, strings.ToLower(a))
+	}
+	return out
 }
 
 func applyOp(p config.Properties, op ConfigOp) error {

@@ -54,6 +54,57 @@ func TestApplyOps(t *testing.T) {
 	}
 }
 
+// Stored credentials are not taken to hosts of which none is known.
+func TestCredentialsStayWithTheirHosts(t *testing.T) {
+	const jaas, key = "sasl.jaas.config", "ssl.keystore.key"
+	secret := ptr("org.apache.kafka.common.security.plain.PlainLoginModule required username=\"a\" password=\"b\";")
+	have := config.Properties{
+		"bootstrap.servers": "a:1,b:2", "security.protocol": "SASL_SSL", jaas: *secret, key: "-----BEGIN PRIVATE KEY-----", "ssl.keystore.certificate.chain": "PEM",
+	}
+	to := func(servers string) ConfigOp { return ConfigOp{"bootstrap.servers", opSet, ptr(servers)} }
+	for name, c := range map[string]struct {
+		ops []ConfigOp
+		why string // "": allowed
+	}{
+		"another port":                 {[]ConfigOp{to("a:9")}, ""},
+		"one of the hosts":             {[]ConfigOp{to("c:3,B:2")}, ""},
+		"one more":                     {[]ConfigOp{{"bootstrap.servers", opAppend, ptr("c:3")}}, ""},
+		"elsewhere":                    {[]ConfigOp{to("c:3")}, "give the credentials again with the new address (sasl.jaas.config, ssl.keystore.key)"},
+		"elsewhere, one of them":       {[]ConfigOp{to("c:3"), {jaas, opSet, secret}}, "with the new address (ssl.keystore.key)"},
+		"elsewhere, given again":       {[]ConfigOp{{key, opSet, ptr("new")}, to("c:3"), {jaas, opSet, secret}}, ""},
+		"elsewhere, without one":       {[]ConfigOp{{key, opDelete, nil}, to("c:3"), {jaas, opSet, secret}}, ""},
+		"elsewhere by other means":     {[]ConfigOp{to("c:3"), {"security.protocol", opSet, ptr("SASL_PLAINTEXT")}}, "give the credentials again"},
+		"the protocol":                 {[]ConfigOp{{"security.protocol", opSet, ptr("SASL_PLAINTEXT")}}, ""},
+		"what is no matter of address": {[]ConfigOp{{"request.timeout.ms", opSet, ptr("5000")}}, ""},
+	} {
+		_, err := applyOps(Mirror{Name: "m", Configs: have.Clone()}, c.ops)
+		code, text := protocol.CodeOf(err)
+		if c.why == "" && err != nil || c.why != "" && (code != kerr.InvalidConfig.Code || text == nil || !strings.Contains(*text, c.why)) {
+			t.Errorf("%s: %v, want %q", name, err, c.why)
+		}
+		if err != nil && strings.Contains(err.Error(), "password") {
+			t.Errorf("%s: a secret in %v", name, err)
+		}
+	}
+	if _, err := applyOps(Mirror{Name: "m", Configs: config.Properties{"bootstrap.servers": "a:1"}}, []ConfigOp{to("c:3")}); err != nil {
+		t.Errorf("without credentials: %v", err)
+	}
+}
+
+func TestCredentialsAreNotTried(t *testing.T) {
+	r := newRig(t)
+	r.put(record{kind: kindMirror, mirror: "m", value: Mirror{Name: "m", SourceClusterID: "source", Configs: config.Properties{"bootstrap.servers": "east:9092", "sasl.jaas.config": "secret"}}})
+	for _, dry := range []bool{true, false} {
+		err := r.AlterConfigs(t.Context(), "test", "m", []ConfigOp{{"bootstrap.servers", opSet, ptr("west:9092")}}, dry)
+		if code, _ := protocol.CodeOf(err); code != kerr.InvalidConfig.Code {
+			t.Errorf("validateOnly %v: %v", dry, err)
+		}
+	}
+	if m, _ := r.view.Mirror("m"); r.src.opened != 0 || m.Configs["bootstrap.servers"] != "east:9092" {
+		t.Errorf("opened %d times, %v", r.src.opened, m.Configs["bootstrap.servers"])
+	}
+}
+
 func TestDescribeConfigs(t *testing.T) {
 	have := config.Properties{
 		"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", "sasl.jaas.config": "hush", "ssl.keystore.key": "hush", "ssl.keystore.certificate.chain": "PEM",

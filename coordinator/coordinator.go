@@ -87,6 +87,7 @@ type Coordinator struct {
 
 	windows windows
 	links   links // see failback.go
+	rounds  rounds
 
 	refresher atomic.Pointer[Refresher]
 

@@ -33,6 +33,11 @@ const (
 	// its topics come from, and originHops how far such a question goes.
 	originTimeout = 5 * time.Second
 	originHops    = 8
+	// maxDescribed, maxOrigins and maxLookups bound the mirrors, the topics whose origin is
+	// asked for, and the partitions whose link is, in one question.
+	maxDescribed = 1000
+	maxOrigins   = 2 * maxTopicsPerRequest
+	maxLookups   = 10000
 )
 
 // errNoMirrors: the source has no sidecars, or is asked around them. Nothing is known of a
@@ -109,38 +114,63 @@ func (c *Coordinator) askPeer(ctx context.Context, src Source, origins []string,
 	if !ok || len(origins)+len(lookups) == 0 {
 		return out, nil
 	}
-	req := protocol.NewDescribeClusterMirrorsRequest()
-	req.MirrorNames = []string{} // none is described
-	req.ClusterID = &c.cfg.ClusterID
-	req.OriginTopics, req.OriginVisited = origins, []string{c.cfg.ClusterID}
+	for _, part := range lookupParts(lookups) {
+		req := protocol.NewDescribeClusterMirrorsRequest()
+		req.MirrorNames = []string{} // none is described
+		req.ClusterID = &c.cfg.ClusterID
+		req.OriginTopics, req.OriginVisited = origins, []string{c.cfg.ClusterID}
+		req.LastMirrorEpochLookups = part
+		origins = nil // asked once
+		resp, err := asker.Mirrors(ctx, &req)
+		if errors.Is(err, errNoMirrors) {
+			c.log.Debug("nothing is known of what the source has mirrored from here", "err", err)
+			return out, nil
+		}
+		if err != nil {
+			return out, fmt.Errorf("ask the source for its mirrors (DESCRIBE on the cluster is needed there): %w", err)
+		}
+		out.add(resp)
+	}
+	return out, nil
+}
+
+// lookupParts divides lookups into as many as one question may have. There is one part at
+// least, for what else is asked.
+func lookupParts(lookups map[ids.UUID][]int32) [][]protocol.LastMirrorEpochLookup {
+	parts := [][]protocol.LastMirrorEpochLookup{nil}
+	left := maxLookups
 	for id, partitions := range lookups {
-		l := protocol.NewLastMirrorEpochLookup()
-		l.TopicID, l.Partitions = id, partitions
-		req.LastMirrorEpochLookups = append(req.LastMirrorEpochLookups, l)
+		for len(partitions) > 0 {
+			if left == 0 {
+				parts, left = append(parts, nil), maxLookups
+			}
+			n := min(left, len(partitions))
+			l := protocol.NewLastMirrorEpochLookup()
+			l.TopicID, l.Partitions = id, partitions[:n]
+			last := len(parts) - 1
+			parts[last] = append(parts[last], l)
+			partitions, left = partitions[n:], left-n
+		}
 	}
-	resp, err := asker.Mirrors(ctx, &req)
-	if errors.Is(err, errNoMirrors) {
-		c.log.Debug("nothing is known of what the source has mirrored from here", "err", err)
-		return out, nil
-	}
-	if err != nil {
-		return out, fmt.Errorf("ask the source for its mirrors (DESCRIBE on the cluster is needed there): %w", err)
-	}
+	return parts
+}
+
+// add takes over what a source has answered.
+func (a peerAnswer) add(resp *protocol.DescribeClusterMirrorsResponse) {
 	for _, o := range resp.Origins {
-		out.origins[o.TopicName] = o.ClusterIDs
+		a.origins[o.TopicName] = o.ClusterIDs
 	}
 	for _, r := range resp.LookupResults {
 		for _, p := range r.Partitions {
 			if p.LastMirrorOffset < 0 {
 				continue // no link
 			}
-			if out.links[r.TopicID] == nil {
-				out.links[r.TopicID] = map[int32]lineage.Link{}
+			if a.links[r.TopicID] == nil {
+				a.links[r.TopicID] = map[int32]lineage.Link{}
 			}
-			out.links[r.TopicID][p.PartitionIndex] = protocol.Link(p)
+			a.links[r.TopicID][p.PartitionIndex] = protocol.Link(p)
 		}
 	}
-	return out, nil
 }
 
 // loop returns the error of a topic that would be mirrored in a circle.
@@ -303,16 +333,112 @@ func (c *Coordinator) answerPeer(ctx context.Context, r *protocol.DescribeCluste
 		return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors is being read")
 	}
 	// Whoever has just seen a stop at another sidecar must see it here.
-	var read errgroup.Group
-	read.SetLimit(topicsAtOnce)
+	if err := c.readAsked(ctx, r); err != nil {
+		return err
+	}
+	resp.Origins = c.originsOf(ctx, r.OriginTopics, r.OriginVisited)
+	return nil
+}
+
+// readAll returns when everything is read that was written before about any mirror.
+func (c *Coordinator) readAll(ctx context.Context) error {
+	var all []int32
 	for p := range c.store.Partitions() {
-		read.Go(func() error { return c.store.Barrier(ctx, p) })
+		all = append(all, p)
+	}
+	return readEach(ctx, all, c.store.Barrier)
+}
+
+// readAsked returns when everything is read that was written before about what is asked.
+// Who only asks does so together with others.
+func (c *Coordinator) readAsked(ctx context.Context, r *protocol.DescribeClusterMirrorsRequest) error {
+	return readEach(ctx, c.partitionsAsked(r), func(ctx context.Context, partition int32) error {
+		return c.rounds.join(ctx, partition, func(ctx context.Context) error { return c.store.Barrier(ctx, partition) })
+	})
+}
+
+func readEach(ctx context.Context, partitions []int32, barrier func(ctx context.Context, partition int32) error) error {
+	var read errgroup.Group // no more than there are state partitions
+	for _, p := range partitions {
+		read.Go(func() error { return barrier(ctx, p) })
 	}
 	if err := read.Wait(); err != nil {
 		return refuse(kerr.CoordinatorNotAvailable.Code, "the state of the mirrors: %v", err)
 	}
-	resp.Origins = c.originsOf(ctx, r.OriginTopics, r.OriginVisited)
 	return nil
+}
+
+// partitionsAsked returns the state partitions with what such a question is about. Which
+// mirror feeds a topic is what is asked, so that it may be in any of them.
+func (c *Coordinator) partitionsAsked(r *protocol.DescribeClusterMirrorsRequest) []int32 {
+	n := c.store.Partitions()
+	here := func(topic string) bool { _, ok := c.img.Topic(topic); return ok }
+	want := map[int32]bool{}
+	if n > 0 && slices.ContainsFunc(r.OriginTopics, here) {
+		for p := range n {
+			want[p] = true
+		}
+	}
+	if n == 0 || len(want) == int(n) || len(r.LastMirrorEpochLookups) == 0 {
+		return slices.Sorted(maps.Keys(want))
+	}
+	lookups := map[ids.UUID][]int32{}
+	for _, l := range r.LastMirrorEpochLookups {
+		lookups[l.TopicID] = l.Partitions
+	}
+	for _, m := range c.view.Mirrors() {
+		if m.SourceClusterID != *r.ClusterID {
+			continue
+		}
+		want[statePartition(m.Name, n)] = true
+		for _, t := range c.view.Topics(m.Name) {
+			for _, p := range lookups[t.SourceTopicID] {
+				want[statePartition(partitionText(m.Name, ids.TopicPartition{TopicID: t.TopicID, Partition: p}), n)] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(want))
+}
+
+// distinctQuestion returns a question without repetitions, or an error if it asks for too
+// much: it needs no more right than DESCRIBE.
+func distinctQuestion(r *protocol.DescribeClusterMirrorsRequest) (*protocol.DescribeClusterMirrorsRequest, error) {
+	out := *r
+	if r.MirrorNames != nil { // nil is all
+		out.MirrorNames = distinct(r.MirrorNames)
+	}
+	out.OriginTopics = distinct(r.OriginTopics)
+	out.LastMirrorEpochLookups = nil
+	at, seen := map[ids.UUID]int{}, map[ids.TopicPartition]bool{}
+	for _, l := range r.LastMirrorEpochLookups {
+		i, ok := at[l.TopicID]
+		if !ok {
+			i = len(out.LastMirrorEpochLookups)
+			at[l.TopicID] = i
+			one := protocol.NewLastMirrorEpochLookup()
+			one.TopicID = l.TopicID
+			out.LastMirrorEpochLookups = append(out.LastMirrorEpochLookups, one)
+		}
+		for _, p := range l.Partitions {
+			if tp := (ids.TopicPartition{TopicID: l.TopicID, Partition: p}); !seen[tp] {
+				seen[tp] = true
+				out.LastMirrorEpochLookups[i].Partitions = append(out.LastMirrorEpochLookups[i].Partitions, p)
+			}
+		}
+	}
+	for _, b := range []struct {
+		what   string
+		n, max int
+	}{
+		{"mirrors", len(out.MirrorNames), maxDescribed},
+		{"topics whose origin is asked for", len(out.OriginTopics), maxOrigins},
+		{"partitions to look up", max(len(seen), len(out.LastMirrorEpochLookups)), maxLookups},
+	} {
+		if b.n > b.max {
+			return nil, refuse(kerr.InvalidRequest.Code, "%d %s in one request, at most %d", b.n, b.what, b.max)
+		}
+	}
+	return &out, nil
 }
 
 // originsOf tells where topics of this cluster come from: what feeds them, what feeds

@@ -30,6 +30,8 @@ const (
 	maxFence = 10 * time.Minute
 	// fenceTimeout bounds how long one other sidecar may take to put a fence up.
 	fenceTimeout = 5 * time.Second
+	// maxNamesLogged bounds the names of topics in one line of the log.
+	maxNamesLogged = 10
 )
 
 // fenceAnswer puts a fence up here and at every other sidecar. It is not kept anywhere: who
@@ -77,7 +79,7 @@ func (c *Coordinator) fenceAnswer(ctx context.Context, fromPeer bool, r *protoco
 			results[i].Err = &Error{Message: fmt.Sprintf("fenced anew at the sidecars with virtual brokers %v", at)}
 		}
 	}
-	c.log.Info("writes fenced", "topics", fence, "lease", lease)
+	c.log.Info("writes fenced", "topics", len(fence), "names", fence[:min(len(fence), maxNamesLogged)], "lease", lease)
 	return topicsAnswer(r, results, err)
 }
 

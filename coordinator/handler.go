@@ -285,6 +285,11 @@ func (c *Coordinator) listAnswer(r *protocol.ListClusterMirrorsRequest) kmsg.Res
 // describeAnswer merges what the state says with what every live sidecar says of the
 // partitions that it leads.
 func (c *Coordinator) describeAnswer(ctx context.Context, r *protocol.DescribeClusterMirrorsRequest) kmsg.Response {
+	q, err := distinctQuestion(r)
+	if err != nil {
+		return failed(r, err)
+	}
+	r = q
 	resp := protocol.NewDescribeClusterMirrorsResponse()
 	local := c.localStatus()
 	names := r.MirrorNames

@@ -22,7 +22,7 @@ import (
 const (
 	// stateTransactions begins the transactional ids that state partitions are written
 	// under; the partition's number ends them.
-	stateTransactions = "mirror-state-"
+	stateTransactions = protocol.StateTransactions
 	// transactionTimeout is how long the transaction of a process that died may hold back
 	// readers where nobody takes over.
 	transactionTimeout = 10 * time.Second

@@ -10,6 +10,10 @@ import (
 // StateTopic is the topic that the records of this file are in.
 const StateTopic = "__cluster_mirror_state"
 
+// StateTransactions begins the transactional ids that StateTopic's partitions are written
+// under; the partition's number ends them.
+const StateTransactions = "mirror-state-"
+
 // Key is the key of a record of the state topic. Keys are comparable.
 type Key interface {
 	// RecordType is the first int16 of the key.

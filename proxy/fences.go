@@ -35,8 +35,17 @@ func (f *Fences) Fence(topics []string, lease time.Duration) (anew []string, err
 			delete(f.until, t)
 		}
 	}
-	if lease > 0 && len(f.until)+len(topics) > maxFences {
-		return nil, fmt.Errorf("at most %d topics can be fenced, %d are", maxFences, len(f.until))
+	if lease > 0 {
+		// What is fenced already is renewed, and needs no room.
+		more := make(map[string]bool)
+		for _, t := range topics {
+			if _, ok := f.until[t]; !ok {
+				more[t] = true
+			}
+		}
+		if len(f.until)+len(more) > maxFences {
+			return nil, fmt.Errorf("at most %d topics can be fenced, %d are, and %d more were asked for", maxFences, len(f.until), len(more))
+		}
 	}
 	for _, t := range topics {
 		if _, ok := f.until[t]; !ok {

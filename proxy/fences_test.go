@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -46,8 +47,22 @@ func TestFences(t *testing.T) {
 	if !f.none() {
 		t.Error("what has run out is kept")
 	}
-	if _, err := f.Fence(make([]string, maxFences+1), time.Second); err == nil || !f.none() {
+	many := make([]string, maxFences+1)
+	for i := range many {
+		many[i] = strconv.Itoa(i)
+	}
+	if _, err := f.Fence(many, time.Second); err == nil || !f.none() {
 		t.Errorf("too many: %v", err)
+	}
+	full := many[:maxFences]
+	if anew, err := f.Fence(full, time.Minute); err != nil || len(anew) != maxFences {
+		t.Errorf("as many as can be: %d anew, %v", len(anew), err)
+	}
+	if anew, err := f.Fence(append(full, full...), time.Minute); err != nil || len(anew) != 0 {
+		t.Errorf("renewed: %d anew, %v", len(anew), err)
+	}
+	if _, err := f.Fence(many[maxFences:], time.Minute); err == nil {
+		t.Error("one too many")
 	}
 }
 

@@ -58,6 +58,11 @@ func FuzzHandlers(f *testing.F) {
 	seed(false, &kmsg.ShareFetchRequest{Version: 1, Topics: []kmsg.ShareFetchRequestTopic{{TopicID: topicID(7)}}}, kmsg.NewPtrShareFetchResponse())
 	seed(false, &kmsg.FindCoordinatorRequest{Version: 4, CoordinatorType: 3, CoordinatorKeys: []string{"known"}}, kmsg.NewPtrFindCoordinatorResponse())
 	seed(false, produceRequest(9, -1, "o", 0), kmsg.NewPtrProduceResponse())
+	for _, id := range []string{"mirror-state-1", "x"} {
+		seed(false, &kmsg.AddPartitionsToTxnRequest{Version: 3, TransactionalID: id, Topics: []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "o", Partitions: []int32{0}}}}, kmsg.NewPtrAddPartitionsToTxnResponse())
+		seed(false, &kmsg.InitProducerIDRequest{Version: 5, TransactionalID: &id}, kmsg.NewPtrInitProducerIDResponse())
+		seed(true, &kmsg.TxnOffsetCommitRequest{Version: 3, TransactionalID: id, Topics: []kmsg.TxnOffsetCommitRequestTopic{{Topic: "o"}}}, kmsg.NewPtrTxnOffsetCommitResponse())
+	}
 	seed(false, &kmsg.ListOffsetsRequest{Version: 1, ReplicaID: -2, Topics: []kmsg.ListOffsetsRequestTopic{{Topic: stateTopic}}}, kmsg.NewPtrListOffsetsResponse())
 	seed(false, &kmsg.OffsetForLeaderEpochRequest{Version: 3, ReplicaID: -1, Topics: []kmsg.OffsetForLeaderEpochRequestTopic{{Topic: stateTopic}}}, kmsg.NewPtrOffsetForLeaderEpochResponse())
 

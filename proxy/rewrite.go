@@ -10,17 +10,18 @@ import (
 
 // Errors of the Kafka protocol that the proxy answers with.
 const (
-	errNone                    int16 = 0
-	errUnknownTopicOrPartition int16 = 3
-	errLeaderNotAvailable      int16 = 5
-	errNotLeaderOrFollower     int16 = 6
-	errCoordinatorNotAvailable int16 = 15
-	errTopicAuthorization      int16 = 29
-	errClusterAuthorization    int16 = 31
-	errUnsupportedVersion      int16 = 35
-	errInvalidRequest          int16 = 42
-	errFetchSessionIDNotFound  int16 = 70
-	errUnknownTopicID          int16 = 100
+	errNone                         int16 = 0
+	errUnknownTopicOrPartition      int16 = 3
+	errLeaderNotAvailable           int16 = 5
+	errNotLeaderOrFollower          int16 = 6
+	errCoordinatorNotAvailable      int16 = 15
+	errTopicAuthorization           int16 = 29
+	errClusterAuthorization         int16 = 31
+	errTransactionalIDAuthorization int16 = 53
+	errUnsupportedVersion           int16 = 35
+	errInvalidRequest               int16 = 42
+	errFetchSessionIDNotFound       int16 = 70
+	errUnknownTopicID               int16 = 100
 )
 
 // Each function here rewrites one kind of response for the clients of a client

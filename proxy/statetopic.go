@@ -16,6 +16,12 @@ import (
 // it takes DESCRIBE on the cluster beside what the cluster's own ACLs say (contract.md §2).
 // Each way to its records is closed here for who lacks that: Fetch, ShareFetch, and what
 // tells of offsets. Sidecars read it around the proxies.
+//
+// A Fetch session goes on without naming what is in it, so that whoever may not read the
+// topic must never get it into one. Who names it before it exists, which brokers let into
+// a session (by name, so up to version 12), is asked for his right all the same. A session of
+// somebody who had the right when he began it goes on when he loses it, as long as it lasts;
+// his right on the topic itself, which brokers ask for each time, ends it at once.
 
 // stateTopicID returns the state topic's id; ok is false while there is no such topic.
 func (p *Proxy) stateTopicID() (id ids.UUID, ok bool) { return p.deps.View.Topic(stateTopic) }
@@ -31,10 +37,13 @@ func (p *Proxy) mayNameState(b []byte, byID bool) bool {
 }
 
 // lightRead tells whether a request that reads may be streamed: it fits the buffer and
-// cannot name the state topic.
+// cannot name the state topic. That costs one search through the request, a name's of 22
+// bytes or an id's of 16, at most 64 KiB long: next to nothing for what consumers send,
+// which is a few hundred bytes, and about what copying it costs at most. A longer request is
+// read whole.
 func (c *conn) lightRead(size int, byID bool) (bool, error) {
-	if _, ok := c.p.stateTopicID(); !ok {
-		return true, nil
+	if _, ok := c.p.stateTopicID(); !ok && byID {
+		return true, nil // no id is its id
 	}
 	head, err := c.peekAll(size)
 	if err != nil {

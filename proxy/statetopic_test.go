@@ -157,6 +157,41 @@ func TestFetchOfTheStateTopic(t *testing.T) {
 	}
 }
 
+// A session that was opened before there was the topic would go on without naming it.
+func TestFetchOfTheStateTopicBeforeItExists(t *testing.T) {
+	for _, ops := range []int32{mayDescribe, mayRead} {
+		for version := int16(4); version <= 12; version++ {
+			t.Run(fmt.Sprintf("v%d operations %b", version, ops), func(t *testing.T) {
+				b := readingBroker(t, ops)
+				s := setup{view: newFakeView(ordinaryPart("o", topicID(2), 0))}
+				_, addr := s.start(t, b)
+				c := dial(t, addr)
+				epoch := int32(0)
+				if version < 7 {
+					epoch = -1
+				}
+				got := fetchCodes(c.ask(fetchOf(version, epoch, "o", stateTopic)).(*kmsg.FetchResponse))
+				if want := map[int32]string{mayDescribe: " 0", mayRead: " 29"}[ops]; !strings.Contains(got, stateTopic+want) || !strings.Contains(got, "o 0") {
+					t.Errorf("got %s", got)
+				}
+				if ops == mayRead && !strings.Contains(got, "session 0") {
+					t.Errorf("a session: %s", got)
+				}
+				if ops == mayRead && version >= 7 {
+					if got := fetchCodes(c.ask(fetchOf(version, 3, stateTopic)).(*kmsg.FetchResponse)); got != "session 0, error 70" {
+						t.Errorf("added to a session: %s", got)
+					}
+				}
+				for _, r := range b.requests() {
+					if r.key == int16(kmsg.Fetch) && ops == mayRead && strings.Contains(string(r.frame), stateTopic) {
+						t.Error("the broker is asked for it")
+					}
+				}
+			})
+		}
+	}
+}
+
 func TestOffsetsOfTheStateTopic(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		for _, ops := range []int32{mayDescribe, mayRead} {

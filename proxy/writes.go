@@ -185,6 +185,11 @@ func (c *conn) addPartitionsToTxn(r *request) (exchange, error) {
 	if err != nil {
 		return exchange{}, err
 	}
+	if may, err := c.mayTransact(r, transactionsOf(req)...); err != nil {
+		return exchange{}, err
+	} else if !may {
+		return c.local(r.header, refusedTransaction(req)), nil
+	}
 	rules := c.p.readRules()
 	s := rules.AddPartitionsToTxn(req)
 	if s == nil {
