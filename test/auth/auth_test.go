@@ -52,6 +52,7 @@ func TestAuthorization(t *testing.T) {
 	t.Run("start", func(t *testing.T) { e.testStart(t) })
 	t.Run("topic configs", func(t *testing.T) { e.testTopicConfigs(t) })
 	t.Run("state topic", func(t *testing.T) { e.testState(t) })
+	t.Run("transactional ids", func(t *testing.T) { e.testTransactionalIDs(t) })
 	t.Run("fence", func(t *testing.T) { e.testFence(t) })
 	t.Run("to the end", func(t *testing.T) { e.testEnd(t) })
 }
@@ -514,6 +515,34 @@ func (e *env) testState(t *testing.T) {
 	}})
 	if !strings.Contains(res.Stderr, "Not authorized to access topics") || !strings.Contains(res.Stderr, "Processed a total of 0 messages") {
 		t.Errorf("console consumer: %v\n%s\n%s", err, res.Stdout, res.Stderr)
+	}
+}
+
+// testTransactionalIDs takes the state topic's writers' ids through the proxies: a right on all
+// transactional ids is not enough.
+func (e *env) testTransactionalIDs(t *testing.T) {
+	const mine, free = "orders", protocol.StateTransactions + "999"
+	for _, c := range []struct {
+		user, id string
+		want     int16
+	}{
+		{userAll, mine, 0}, {userAll, free, kerr.TransactionalIDAuthorizationFailed.Code}, {userSidecar, free, 0},
+	} {
+		cl := e.client(t, c.user)
+		eventually(t, c.id+" of "+c.user, func(ctx context.Context) error {
+			req := kmsg.NewPtrInitProducerIDRequest()
+			req.TransactionalID, req.TransactionTimeoutMillis = &c.id, 10000
+			resp, err := req.RequestWith(ctx, cl)
+			if err == nil && resp.ErrorCode != c.want {
+				err = fmt.Errorf("code %d, want %d", resp.ErrorCode, c.want)
+			}
+			return err
+		})
+	}
+	end := kmsg.NewPtrEndTxnRequest()
+	end.TransactionalID, end.ProducerID = free, 1
+	if resp, err := end.RequestWith(t.Context(), e.client(t, userAll)); err != nil || resp.ErrorCode != kerr.TransactionalIDAuthorizationFailed.Code {
+		t.Errorf("EndTxn: %+v, %v", resp, err)
 	}
 }
 

@@ -72,6 +72,7 @@ func acls() []acl {
 		cluster(userDescribes, describe), topic(userDescribes, anyName, read, describe),
 		topic(userReads, anyName, read, write, describe, describeCfg),
 		{userReads, kmsg.ACLResourceTypeGroup, anyName, []kmsg.ACLOperation{read}},
+		{userAll, kmsg.ACLResourceTypeTransactionalId, anyName, []kmsg.ACLOperation{write, describe}},
 		cluster(userSeesConfig, describeCfg),
 		cluster(userSetsConfig, alterCfg),
 		cluster(userIsBroker, action, describe),
