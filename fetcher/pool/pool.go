@@ -24,6 +24,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 const (
@@ -48,13 +49,22 @@ type Pool struct {
 	held int64      // handed out or promised
 	idle int64      // in free
 	free [classes][][]byte
-	wait []*waiter // first come, first served
+	wait []*waiter // first come, first served, nearly
 }
 
 type waiter struct {
 	n       int64
 	granted chan struct{}
+	passed  int // by how many that came later, since its turn was looked at last
 }
+
+// Who is first and does not fit may be passed by maxPasses that do. After that nobody passes
+// for patience, in which all that moves is given back. If that was not enough, memory is
+// held by what does not move, which must not hold up the others: it is passed again.
+const (
+	maxPasses = 64
+	patience  = time.Second
+)
 
 // New returns a Pool of budget bytes.
 func New(budget int64) *Pool { return &Pool{budget: budget, poison: poisonAll} }
@@ -86,8 +96,9 @@ func (p *Pool) Usage() Usage {
 }
 
 // Reserve promises buffers of n bytes altogether. It waits while the budget does not
-// have them, in the order of the calls. One that is larger than the whole budget waits
-// until it is alone: then there is nobody who could release anything.
+// have them, in the order of the calls, but for a few smaller ones that may pass. One that
+// is larger than the whole budget waits until it is alone: then there is nobody who could
+// release anything.
 //
 // A caller that holds nothing while it waits cannot be part of a deadlock; that is why
 // an answer reserves all it needs before its first byte is read.
@@ -101,12 +112,10 @@ func (p *Pool) Reserve(ctx context.Context, n int) (*Reservation, error) {
 	}
 	w := &waiter{n: need, granted: make(chan struct{})}
 	p.wait = append(p.wait, w)
-	p.noteLocked()
+	p.grantLocked() // it may pass
 	p.mu.Unlock()
-	select {
-	case <-w.granted:
+	if p.await(ctx, w) {
 		return &Reservation{p: p, left: need}, nil
-	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,6 +128,29 @@ func (p *Pool) Reserve(ctx context.Context, n int) (*Reservation, error) {
 	}
 	// Granted in the same moment.
 	return &Reservation{p: p, left: need}, nil
+}
+
+// await returns when a waiter was granted what it waits for, false when ctx ends.
+func (p *Pool) await(ctx context.Context, w *waiter) bool {
+	t := time.NewTicker(patience)
+	defer t.Stop()
+	was := 0
+	for {
+		select {
+		case <-w.granted:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+		}
+		p.mu.Lock()
+		if w.passed == was && was >= maxPasses { // nobody has for patience
+			w.passed = 0
+			p.grantLocked()
+		}
+		was = w.passed
+		p.mu.Unlock()
+	}
 }
 
 func (p *Pool) fitsLocked(n int64) bool { return p.held == 0 || p.held+n <= p.budget }
@@ -160,6 +192,15 @@ func (p *Pool) grantLocked() {
 		p.wait = p.wait[1:]
 		p.takeLocked(w.n)
 		close(w.granted)
+	}
+	for i := 1; i < len(p.wait) && p.wait[0].passed < maxPasses && p.held+smallest < p.budget; i++ {
+		if w := p.wait[i]; p.fitsLocked(w.n) {
+			p.wait[0].passed++
+			p.wait = append(p.wait[:i], p.wait[i+1:]...)
+			i--
+			p.takeLocked(w.n)
+			close(w.granted)
+		}
 	}
 	p.noteLocked()
 }

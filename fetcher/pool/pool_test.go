@@ -125,16 +125,51 @@ func TestReserveWaitsInOrder(t *testing.T) {
 	if !p.Pressed() {
 		t.Error("somebody waits and memory is not scarce")
 	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("tired"))
-	if _, err := p.Reserve(ctx, 1); err == nil {
-		t.Error("what fits overtook those who waited longer")
-	}
 	first.Done()
 	if a, b := <-order, <-order; a != 1 || b != 2 {
 		t.Errorf("granted in the order %d, %d", a, b)
 	}
 	wg.Wait()
+	if u := p.Usage(); u.Held != 0 || p.Pressed() {
+		t.Errorf("%+v is held in the end, pressed %v", u, p.Pressed())
+	}
+}
+
+// What fits passes what does not, so that memory that nobody gives back does not hold up
+// everybody; but no stream of small ones keeps a large one from what is given back.
+func TestSmallerOnesPass(t *testing.T) {
+	p := New(10 << 20)
+	pinned := reserve(t, p, 6<<20)
+	large := make(chan *Reservation)
+	go func() {
+		r, err := p.Reserve(t.Context(), 5<<20)
+		if err != nil {
+			t.Error(err)
+		}
+		large <- r
+	}()
+	for end := time.Now().Add(30 * time.Second); !p.Pressed(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody waits")
+		}
+	}
+	for range maxPasses {
+		reserve(t, p, 1).Done()
+	}
+	began := time.Now()
+	reserve(t, p, 1).Done() // not before all that moves could be given back
+	if took := time.Since(began); took < patience/2 {
+		t.Errorf("one more passed after %v", took)
+	}
+	select {
+	case <-large:
+		t.Fatal("granted beside what is pinned")
+	default:
+	}
+	pinned.Done()
+	if r := <-large; r != nil {
+		r.Done()
+	}
 	if u := p.Usage(); u.Held != 0 || p.Pressed() {
 		t.Errorf("%+v is held in the end, pressed %v", u, p.Pressed())
 	}
