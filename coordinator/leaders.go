@@ -28,7 +28,7 @@ func (l Leaders) MirrorTopic(id ids.UUID) (replica.MirrorTopic, bool) {
 	}
 	return replica.MirrorTopic{
 		Mirror: m.Name, Topic: t.Name, SourceTopicID: t.SourceTopicID, SourceClusterID: m.SourceClusterID, Since: t.Since,
-		Stopping: t.Desired == Stopped, Paused: t.Desired == Paused, Fault: t.Fault, PIDReset: m.Configs["mirror.stop.pid.reset"] == "true",
+		Stopping: t.Desired == Stopped, Paused: t.Desired == Paused, Fault: t.Fault, AllowTruncate: t.AllowTruncate, PIDReset: m.Configs["mirror.stop.pid.reset"] == "true",
 	}, true
 }
 
@@ -42,7 +42,7 @@ func (l Leaders) Lineage(mirror string, tp ids.TopicPartition) lineage.Record {
 // LOG_TRUNCATION by it: from there on logs may be truncated.
 func (l Leaders) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32) (lineage.Record, leading.Consent, error) {
 	if err := l.fence(ctx, mirror, tp, leaderEpoch); err != nil {
-		return lineage.Record{}, leading.Consent{}, final(err)
+		return lineage.Record{}, leading.Consent{}, fencedOnly(err)
 	}
 	s, err := l.c.ReadState(ctx, mirror, tp)
 	if err != nil {
@@ -56,7 +56,7 @@ func (l Leaders) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPar
 	if t.Desired == Mirroring && (s.State == Pausing || s.State == Paused) {
 		// Resumed: on record before anything is truncated for it.
 		if err := l.report(ctx, mirror, tp, leaderEpoch, s.State, replica.Report{Kind: replica.Aligned}); err != nil {
-			return r, leading.Consent{}, final(err)
+			return r, leading.Consent{}, fencedOnly(err)
 		}
 		s.State = Mirroring
 	}
@@ -147,6 +147,21 @@ func final(err error) error {
 		return fmt.Errorf("%w: %w", replica.ErrFenced, err)
 	}
 	return err
+}
+
+// fencedOnly is final for who reads the state to lead by it: what was written in between may
+// refuse a step, and the next look finds another one.
+func fencedOnly(err error) error {
+	if errors.Is(err, ErrFencedLeaderEpoch) {
+		return final(err)
+	}
+	return err
+}
+
+// Recorded implements replica.State.
+func (l Leaders) Recorded(mirror string, tp ids.TopicPartition, leaderEpoch int32, kind replica.ReportKind) bool {
+	s, _ := l.c.view.State(mirror, tp)
+	return recorded(s, leaderEpoch, kind)
 }
 
 // Subscribe implements replica.State. Of what changes, states and lineages are what leaders

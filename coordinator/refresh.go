@@ -401,14 +401,39 @@ func (r *Refresher) fault(ctx context.Context, t Topic, why string) error {
 	var errs []error
 	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
 		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
-		s, _ := r.c.view.State(t.Mirror, tp)
-		if s.State == Stopping || s.State == Stopped || s.State == Failed && s.ErrorMessage == why || refusedStart(s) {
-			continue
-		}
-		errs = append(errs, r.c.WriteState(ctx, t.Mirror, tp, max(s.LeaderEpoch, p.LeaderEpoch),
-			PartitionState{State: Failed, StateEpoch: -1, Detail: DetailSourceChanged, ErrorMessage: why, RetryAttempt: notRetryable}))
+		errs = append(errs, r.failFaulty(ctx, t, tp, p.LeaderEpoch, why))
 	}
 	return errors.Join(errs...)
+}
+
+// faultyState is what is written for a partition of a topic with a fault over state s; ok is
+// false if nothing is.
+func faultyState(s PartitionState, why string) (next PartitionState, ok bool) {
+	if s.State == Stopping || s.State == Stopped || s.State == Failed && s.ErrorMessage == why || refusedStart(s) {
+		return s, false
+	}
+	return PartitionState{State: Failed, StateEpoch: s.StateEpoch, Detail: DetailSourceChanged, ErrorMessage: why, RetryAttempt: notRetryable}, true
+}
+
+// failFaulty fails one partition of a topic with a fault. It is written over the very state
+// that was looked at: a stop that has begun since then goes on, and what its leader has
+// told of its end is told once.
+func (r *Refresher) failFaulty(ctx context.Context, t Topic, tp ids.TopicPartition, leaderEpoch int32, why string) error {
+	const looks = 3 // what changes more often is looked at with the next refresh
+	s, _ := r.c.view.State(t.Mirror, tp)
+	for look := 1; ; look++ {
+		failed, needed := faultyState(s, why)
+		if !needed {
+			return nil
+		}
+		err := r.c.WriteState(ctx, t.Mirror, tp, max(s.LeaderEpoch, leaderEpoch), failed)
+		if !errors.Is(err, ErrFencedStateEpoch) || look == looks {
+			return err
+		}
+		if s, err = r.c.ReadState(ctx, t.Mirror, tp); err != nil {
+			return err
+		}
+	}
 }
 
 // unfault lets a topic go on that proves to be the one that was mirrored: its id is the

@@ -53,6 +53,21 @@ func fenceState(s PartitionState, t Topic, leaderEpoch int32) (next PartitionSta
 	return s, true
 }
 
+// recorded tells whether a state says what the leader of an epoch reported by kind, or
+// something that makes it of no interest.
+func recorded(s PartitionState, leaderEpoch int32, kind replica.ReportKind) bool {
+	if s.LeaderEpoch > leaderEpoch {
+		return true
+	}
+	switch kind {
+	case replica.Quiet:
+		return s.State == Stopped || s.State == Stopping && s.Detail != "" && s.LeaderEpoch == leaderEpoch
+	case replica.Rests:
+		return s.State == Paused
+	}
+	return true
+}
+
 // reportSteps returns the states that a leader's report takes a partition through, one
 // record each, so that every step is one of the state machine; none if the report changes
 // nothing. It is a pure function of the recorded state, of what is wanted and of the report.

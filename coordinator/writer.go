@@ -177,7 +177,17 @@ func (s *Store) PutAs(ctx context.Context, key string, records ...record) error 
 		}
 		return fmt.Errorf("state topic: write to %s-%d: %w", StateTopic, partition, err)
 	}
-	return s.readBack(ctx, out)
+	return s.own(ctx, partition, cl, out)
+}
+
+// own returns when the own view has what cl has committed. While it has not, nothing may be
+// checked against it: the partition is given up, so that who acts next reads it to its end.
+func (s *Store) own(ctx context.Context, partition int32, cl *kgo.Client, committed []*kgo.Record) error {
+	err := s.readBack(ctx, committed)
+	if err != nil {
+		s.release(partition, cl)
+	}
+	return err
 }
 
 // transact produces records in one transaction. Once begun it is brought to its end,
@@ -355,26 +365,36 @@ func (c *Coordinator) writeLocal(ctx context.Context, w stateWrite) error {
 }
 
 // writeAll checks writes one after the other and writes what they come to. The
-// partition's lock is held.
+// partition's lock is held. What was checked against a write of the same transaction, and
+// changes nothing or is refused by it, shares its fate.
 func (c *Coordinator) writeAll(ctx context.Context, writes []*queuedWrite) {
 	known := newAhead(c.view)
 	var records []record
 	var wrote []*queuedWrite
+	pending := map[partitionKey]bool{}
 	for _, w := range writes {
 		out, err := check(known, w.write)
-		if err != nil || len(out) == 0 {
+		nothing := err != nil || len(out) == 0
+		if nothing && !pending[w.write.key] {
 			w.done, w.err = true, err
 			continue
 		}
+		wrote, w.err = append(wrote, w), err
+		if nothing {
+			continue
+		}
+		pending[w.write.key] = true
 		known.add(out)
 		records = append(records, out...)
-		wrote = append(wrote, w)
 	}
 	// Not ended by the one whose turn it is: the others wait for it as well.
 	put, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*writeTimeout)
 	defer cancel()
 	err := c.store.Put(put, records...)
 	for _, w := range wrote {
-		w.done, w.err = true, err
+		w.done = true
+		if err != nil {
+			w.err = err
+		}
 	}
 }

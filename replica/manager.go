@@ -151,6 +151,7 @@ func (m *Manager) tick() {
 				p.relieveLocked()
 				p.resumeLocked()
 				p.retryLocked(now)
+				p.assertLocked(now)
 			})
 		}
 		m.mu.Lock()

@@ -55,8 +55,7 @@ type partition struct {
 
 	probes int // probes of the source that were begun: only the last one's answer counts
 
-	nextReport *queuedReport
-	reporting  bool
+	reports // see report.go
 
 	// Reader: what is wanted, and what the reader goroutine has made of it.
 	want    *leading.StartReading
@@ -131,7 +130,7 @@ func (p *partition) actLocked() {
 			p.epochCtx, p.endEpoch = context.WithCancel(p.ctx)
 			p.buf.reset()
 			p.clearLocked()
-			p.moved = nil
+			p.moved, p.ended = nil, nil
 			p.log.Info("took leadership", "epoch", a.Epoch)
 			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
 		case leading.AskHighWatermarks:
@@ -426,63 +425,6 @@ func (p *partition) resignLocked(a leading.Resign) {
 	})
 }
 
-func (p *partition) report(epoch int32, r Report) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.reportLocked(epoch, r)
-}
-
-// queuedReport is what the coordinator is to be told next.
-type queuedReport struct {
-	epoch  int32
-	report Report
-}
-
-// reportLocked tells the coordinator, in the background and until it has heard. Only the
-// newest report counts: an older one that could not be delivered yet is dropped.
-func (p *partition) reportLocked(epoch int32, r Report) {
-	p.nextReport = &queuedReport{epoch, r}
-	if p.reporting || p.closed {
-		return
-	}
-	p.reporting = true
-	p.wg.Add(1)
-	go func() {
-		defer p.wg.Done()
-		p.deliverReports()
-	}()
-}
-
-// errSuperseded ends the tries to deliver a report when there is a newer one.
-var errSuperseded = errors.New("there is a newer report")
-
-func (p *partition) deliverReports() {
-	for {
-		p.mu.Lock()
-		next, mirror := p.nextReport, p.mirror.Mirror
-		p.nextReport = nil
-		if next == nil || p.closed {
-			p.reporting = false
-			p.mu.Unlock()
-			return
-		}
-		p.mu.Unlock()
-		// A report that does not arrive delays people and hand-backs, not data.
-		err := p.retry(p.ctx, "reporting the partition's state", func(ctx context.Context) error {
-			p.mu.Lock()
-			superseded := p.nextReport != nil
-			p.mu.Unlock()
-			if superseded {
-				return backoff.Permanent(errSuperseded)
-			}
-			return p.m.state.Report(ctx, mirror, p.tp, next.epoch, next.report)
-		})
-		if err != nil && p.ctx.Err() == nil && !errors.Is(err, errSuperseded) {
-			p.log.Warn("report refused", "epoch", next.epoch, "error", err)
-		}
-	}
-}
-
 // setReaderLocked says what is to be read; the reader goroutine makes it so.
 func (p *partition) setReaderLocked(want *leading.StartReading) {
 	if want == nil && p.want == nil {
@@ -570,6 +512,9 @@ func (p *partition) aheadLocked() int64 {
 // roomLocked says how much may be asked of the source. Reading pauses at the read-ahead and
 // goes on when half of it was taken.
 func (p *partition) roomLocked() int {
+	if p.paused = p.stuckLocked(); p.paused {
+		return 0
+	}
 	ahead := p.aheadLocked()
 	if p.buf.bytes > ahead {
 		p.evictLocked(ahead)
@@ -583,9 +528,13 @@ func (p *partition) roomLocked() int {
 	return int(room) // at least one batch is read, whatever its size
 }
 
+// stuckLocked: what would be read now could not go before more replicas are in sync, and
+// others have a use for the memory.
+func (p *partition) stuckLocked() bool { return p.m.cfg.Buffers.Pressed() && p.machine.Stuck() }
+
 // resumeLocked reads on once followers have taken enough.
 func (p *partition) resumeLocked() {
-	if !p.paused || p.current == nil {
+	if !p.paused || p.current == nil || p.stuckLocked() {
 		return
 	}
 	ahead := p.aheadLocked()

@@ -28,6 +28,8 @@ type MirrorTopic struct {
 	Fault string
 	// PIDReset: a control record that resets producer state is the last batch of a stop.
 	PIDReset bool
+	// AllowTruncate: the operator allows a start to drop records that are only here.
+	AllowTruncate bool
 	// Since is when the operator last asked for something, in milliseconds since 1970: a
 	// failed partition then tries again at once.
 	Since int64
@@ -84,6 +86,9 @@ type State interface {
 	WriteLineage(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, rec lineage.Record) error
 	// Report tells the coordinator of a partition's progress.
 	Report(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, r Report) error
+	// Recorded tells, without asking anybody, whether what a Quiet or Rests report of this
+	// leader epoch says is on record, or is of no interest any more.
+	Recorded(mirror string, tp ids.TopicPartition, leaderEpoch int32, kind ReportKind) bool
 	// Subscribe calls fn, which must not block, after the state changed.
 	Subscribe(fn func()) (cancel func())
 }

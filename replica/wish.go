@@ -59,6 +59,9 @@ func (p *partition) topicLocked(now time.Time, mt MirrorTopic) {
 	if mt.Since != old.Since {
 		p.retryNowLocked(now)
 	}
+	if old != (MirrorTopic{}) && (mt.Since != old.Since || mt.AllowTruncate != old.AllowTruncate) {
+		p.machine.Reconsider(now)
+	}
 }
 
 // restingLocked is the report of a partition that is to be paused.

@@ -35,6 +35,8 @@ type wishRig struct {
 	topic   MirrorTopic
 	consent leading.Consent
 	reports []Report
+	away    error // what Report answers
+	lost    bool  // what was reported is not on record
 	now     time.Time
 }
 
@@ -77,6 +79,7 @@ func (r *wishRig) pass(d time.Duration) {
 	r.p.step(func(now time.Time) {
 		r.p.machine.Tick(now)
 		r.p.retryLocked(now)
+		r.p.assertLocked(now)
 	})
 }
 
@@ -91,17 +94,22 @@ func (r *wishRig) wish(f func(mt *MirrorTopic)) {
 // lead makes the partition one that is led, with one empty follower.
 func (r *wishRig) lead(epoch int32) {
 	r.t.Helper()
+	r.become(epoch)
+	r.until("the takeover", func() bool {
+		r.follow(epoch)
+		return r.phase() == leading.Leading
+	})
+	r.follow(epoch)
+}
+
+// become begins the takeover of lead.
+func (r *wishRig) become(epoch int32) {
 	v := leading.View{
 		Leader: wishSelf, LeaderEpoch: epoch, PartitionEpoch: epoch, Replicas: []int32{wishSelf, wishFollows}, ISR: []int32{wishSelf, wishFollows}, MinISR: 1,
 		// Fenced ones are not asked for their high watermark, which needs a network.
 		Brokers: map[int32]leading.BrokerView{wishSelf: {Epoch: 10}, wishFollows: {Epoch: 11, Fenced: true}},
 	}
 	r.p.step(func(now time.Time) { r.p.machine.Metadata(now, v) })
-	r.until("the takeover", func() bool {
-		r.follow(epoch)
-		return r.phase() == leading.Leading
-	})
-	r.follow(epoch)
 }
 
 // follow is a Fetch of the follower, and that it knows the answer.
@@ -174,8 +182,16 @@ func (r *wishRig) WriteLineage(context.Context, string, ids.TopicPartition, int3
 func (r *wishRig) Report(_ context.Context, _ string, _ ids.TopicPartition, _ int32, rep Report) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.reports = append(r.reports, rep)
-	return nil
+	if r.away == nil {
+		r.reports = append(r.reports, rep)
+	}
+	return r.away
+}
+
+func (r *wishRig) Recorded(string, ids.TopicPartition, int32, ReportKind) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.lost
 }
 
 func (r *wishRig) Subscribe(func()) (cancel func()) { return func() {} }

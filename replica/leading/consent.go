@@ -1,0 +1,22 @@
+package leading
+
+import "time"
+
+// Reconsider begins a takeover anew, under the same epoch, that was refused: what the state
+// allows has changed. Nothing was truncated or served under this epoch. It does nothing
+// once a hand-back was asked for, whose order stands (R17).
+func (m *Machine) Reconsider(now time.Time) {
+	if m.phase != Refused || m.quiescing {
+		return
+	}
+	m.do(StopReading{m.epoch})
+	m.do(Drop{})
+	m.reset(ReadingState, m.epoch, now)
+	m.do(ReadState{m.epoch})
+}
+
+// Stuck tells whether nothing that is read now can become visible: |ISR| is below the
+// minimum, and no member needs anything of the source to get in sync again.
+func (m *Machine) Stuck() bool {
+	return m.phase == Leading && m.end >= m.s && len(m.view.ISR) < min(m.view.MinISR, len(m.view.Replicas))
+}
