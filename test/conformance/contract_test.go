@@ -121,3 +121,33 @@ func TestParseContract(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestReportOfPart: a promise of which a pair cannot show all is not shown there.
+func TestReportOfPart(t *testing.T) {
+	t.Setenv(envPairs, "4.4/3.9,4.4/4.4")
+	file := filepath.Join(t.TempDir(), "results")
+	t.Setenv(envResults, file)
+	for _, pair := range []string{"4.4/3.9", "4.4/4.4"} {
+		note(t, result{Pair: pair, IDs: []string{"C4.40"}, Outcome: "pass"})
+	}
+	note(t, result{Pair: "4.4/3.9", IDs: []string{"C1.1"}, Outcome: "pass"})
+	for _, part := range []bool{true, false} {
+		r, err := newReport(file, part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Rows["C4.40"]; got["4.4/3.9"] != notRun || got["4.4/4.4"] != "pass" {
+			t.Errorf("C4.40: %v", got)
+		}
+		if got := r.Rows["C1.1"]["4.4/3.9"]; got != "pass" {
+			t.Errorf("C1.1: %q", got)
+		}
+		if part && (r.Passed != 2 || r.Failed != 0) {
+			t.Errorf("%d passed, %d failed", r.Passed, r.Failed)
+		}
+	}
+	note(t, result{Pair: "4.4/3.9", IDs: []string{"C4.40"}, Outcome: "FAIL"})
+	if r, err := newReport(file, true); err != nil || r.Rows["C4.40"]["4.4/3.9"] != "FAIL" || r.Failed != 1 {
+		t.Errorf("%v: %+v", err, r)
+	}
+}

@@ -15,6 +15,9 @@ import (
 	"text/tabwriter"
 )
 
+// notRun stands for a row, or one of an id's rows, that a pair cannot have.
+const notRun = "-"
+
 // report sums up a run. Passed and Failed count ids, once for each pair.
 type report struct {
 	Commit   string                       `json:"commit"`
@@ -49,7 +52,7 @@ func newReport(file string, part bool) (*report, error) {
 		if r.Rows[id] == nil {
 			r.Rows[id] = map[string]string{}
 		}
-		if r.Rows[id][pair] != "FAIL" { // an id may have several rows
+		if now := r.Rows[id][pair]; now != "FAIL" && (now != notRun || outcome == "FAIL") { // an id may have several rows
 			r.Rows[id][pair] = outcome
 		}
 	}
@@ -62,6 +65,10 @@ func newReport(file string, part bool) (*report, error) {
 		r.Pairs = append(r.Pairs, p.String())
 		for _, row := range r.rows {
 			for _, id := range row.ids() {
+				// What was shown in part only is not shown.
+				if !row.applies(p) && (r.Rows[id] != nil || !part) {
+					put(id, p.String(), notRun)
+				}
 				if _, ran := r.Rows[id][p.String()]; !ran && !part && row.applies(p) {
 					put(id, p.String(), "FAIL")
 				}
@@ -75,9 +82,11 @@ func newReport(file string, part bool) (*report, error) {
 	}
 	for _, byPair := range r.Rows {
 		for _, outcome := range byPair {
-			if outcome == "pass" {
+			switch outcome {
+			case "pass":
 				r.Passed++
-			} else {
+			case notRun:
+			default:
 				r.Failed++
 			}
 		}
@@ -131,7 +140,7 @@ func (r *report) print(out io.Writer) {
 		for _, pair := range r.Pairs {
 			cell := byPair[pair]
 			if cell == "" {
-				cell = "-"
+				cell = notRun
 			}
 			cells = append(cells, cell)
 		}

@@ -79,6 +79,36 @@ func apisOwnNumbers(t *testing.T, e *env) {
 			t.Errorf("the broker itself has an API %d", key)
 		}
 	}
+	// The prototype's numbers are these less 12700.
+	for key, name := range map[int16]string{
+		12794: "CreateClusterMirror", 12795: "StartMirrorTopics", 12796: "StopMirrorTopics", 12798: "ListClusterMirrors",
+		12799: "DescribeClusterMirrors", 12800: "ReadMirrorStates", 12801: "WriteMirrorStates", 12802: "PauseMirrorTopics",
+		12803: "ResumeMirrorTopics", 12804: "DeleteClusterMirror", 12806: "RecoverMirrorTopics",
+	} {
+		if got := protocol.Name(key); got != name {
+			t.Errorf("key %d is %s, want %s", key, got, name)
+		}
+	}
+	for i, name := range []string{
+		"READ_ONLY_TOPIC", "INVALID_CLUSTER_MIRROR_NAME", "CLUSTER_MIRROR_ALREADY_EXISTS", "UNKNOWN_CLUSTER_MIRROR",
+		"TOPIC_ALREADY_IN_CLUSTER_MIRROR", "TOPIC_NOT_IN_CLUSTER_MIRROR", "MIRROR_TOPIC_ALREADY_PAUSED", "MIRROR_TOPIC_NOT_PAUSED",
+		"MIRROR_TOPIC_BEING_STOPPED", "CLUSTER_MIRROR_NOT_EMPTY", "CLUSTER_MIRROR_AUTHORIZATION_FAILED", "INVALID_CLUSTER_MIRROR_STATES",
+		"MIRROR_TOPIC_NOT_STOPPED",
+	} {
+		code := 12834 + int16(i)
+		if got := protocol.CodeName(code); got != name {
+			t.Errorf("code %d is %s, want %s", code, got, name)
+		}
+		if stock := kerr.TypedErrorForCode(code); stock != nil && stock.Code == code {
+			t.Errorf("code %d is Kafka's %s", code, stock.Message)
+		}
+	}
+	// One as it is on the wire, past this project's own decoder.
+	del := protocol.NewDeleteClusterMirrorRequest()
+	del.MirrorName = "c1-2.none"
+	if _, code, message, err := head(raw(t, e.dst.Sidecars[0].Proxy, &del)); err != nil || code != 12837 {
+		t.Errorf("delete of a mirror that is not there: code %d, %q, %v; want 12837", code, message, err)
+	}
 	// A stock Java client at the proxy, which sees the keys it does not know.
 	const topic = "c1-2"
 	createTopic(t, e.dstClient, 1, 2, topic)

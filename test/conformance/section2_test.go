@@ -67,6 +67,10 @@ func writeProduce(t *testing.T, e *env) {
 	name := e.mirrored(t, "c2-1", 2, 4)
 	const ordinary = "c2-1.ordinary"
 	createTopic(t, e.dstClient, 1, 1, ordinary)
+	// Its leader knows that it leads when it has taken a record.
+	if err := produce(t.Context(), writer(t, e.dst.Direct()), ordinary, 1, 1, "first"); err != nil {
+		t.Fatal(err)
+	}
 	mine, other := e.here(t, name), e.here(t, ordinary)
 	leader := e.dst.Sidecar(other.Partitions[0].Leader)
 	for _, partition := range []int32{0, 1} {
@@ -84,8 +88,8 @@ func writeProduce(t *testing.T, e *env) {
 			}
 		}
 	}
-	if got := endsT(t, e.dstAdmin, ordinary)[0]; got != 4 {
-		t.Errorf("the other topic has %d records, want 4", got)
+	if got := endsT(t, e.dstAdmin, ordinary)[0]; got != 5 {
+		t.Errorf("the other topic has %d records, want 5", got)
 	}
 	if got := endsT(t, e.dstAdmin, name); got[0] != 2 || got[1] != 2 {
 		t.Errorf("the mirror topic's ends are %v", got)

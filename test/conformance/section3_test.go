@@ -101,7 +101,8 @@ func errorPaused(t *testing.T, e *env) {
 func errorStopped(t *testing.T, e *env) {
 	m := e.mirrored(t, "c3-9", 1, 2)
 	e.do(t, vStop, m, m)
-	// As long as it is STOPPING, which on a quick machine may be over.
+	// As long as it is STOPPING, which on a quick machine may be over; the row of the dead
+	// broker has one that stays STOPPING.
 	if err := e.send(t, vStart, m, m); err != nil {
 		refused(t, err, protocol.MirrorTopicBeingStopped, m)
 	} else {

@@ -31,6 +31,7 @@ func section4() []row {
 		{proves: "C4.15 partition growth", run: lifeGrowth},
 		{proves: "C4.16 C4.17 deleted and recreated at the source", run: lifeSourceGone},
 		{proves: "C4.19 C4.20 pause and resume", run: lifePause},
+		{proves: "C4.41 C4.42 log start", run: lifeLogStart},
 		{proves: "C4.21 C4.22 C4.23 C4.24 C4.25 C4.26 stop", run: lifeStop},
 		{proves: "C4.30 C4.31 stop with patterns", run: lifeStopPatterns},
 		{proves: "C4.33 delete leaves nothing", run: lifeDelete},
@@ -64,8 +65,15 @@ func lifeStates(t *testing.T, e *env) {
 	e.waitState(t, m, paused, "c4-1.paused")
 	e.do(t, vPause, m, "c4-1.pausing")
 	e.do(t, vStart, m, "c4-1.early") // stopped while it is made, at the latest in LOG_TRUNCATION or MIRRORING
-	for name := range topics {
+	for name, want := range topics {
 		note(name)
+		if want == mirroring || want == paused || want == failed {
+			for _, p := range e.describe(t, m).topic(name).Partitions {
+				if p.State != want {
+					t.Errorf("%s-%d is in state %d when its stop is asked for, want %d", name, p.PartitionIndex, p.State, want)
+				}
+			}
+		}
 		e.do(t, vStop, m, name)
 		note(name)
 	}

@@ -20,7 +20,8 @@ func section7() []row {
 		{proves: "C7.5 C7.9 recover, describe --failed", run: lineRecover},
 		{proves: "C7.10 alter", run: lineAlter},
 		{proves: "C7.11 A5.6 explain", run: lineExplain},
-		{proves: "C7.14 A5.7 switchover", run: lineSwitchover},
+		{proves: "C7.14 switchover", run: lineSwitchover},
+		{proves: "A5.7 fence", run: fencedWrites, reverse: true},
 		{proves: "C7.15 C7.16 JSON and dry run", run: lineJSON},
 		{proves: "C7.18 exit status", run: lineExit},
 		{proves: "C7.20 decode-state", run: lineDecodeState},
@@ -222,25 +223,29 @@ func lineSwitchover(t *testing.T, e *env) {
 		if err := produce(t.Context(), once(t, e.back.Proxies()), m, 1, 1, "late"); err == nil {
 			t.Error("a write at the source after the switchover was taken")
 		}
-		other := e.topic(t, "c7-14.other", 1, 0)
-		fence := protocol.NewFenceTopicWritesRequest()
-		fence.Topics, fence.LeaseMs = []string{other}, 3000
-		r := askAt[*protocol.FenceTopicWritesResponse](t, e.back.Sidecars[0].Proxy, &fence)
-		if r.ErrorCode != 0 || len(r.Topics) != 1 || r.Topics[0].ErrorCode != 0 {
-			t.Fatalf("fence: %+v", r)
-		}
-		if err := produce(t.Context(), once(t, e.back.Proxies()), other, 1, 1, "fenced"); err == nil {
-			t.Error("a write to a fenced topic was taken")
-		}
-		// It ends by itself.
-		if err := produce(t.Context(), writer(t, e.back.Proxies()), other, 1, 1, "later"); err != nil {
-			if await(t.Context(), patience, func(ctx contextT) error { return produce(ctx, once(t, e.back.Proxies()), other, 1, 1, "later") }) != nil {
-				t.Errorf("the fence does not end: %v", err)
-			}
-		}
 	}
 	if err := produce(t.Context(), writer(t, e.dst.Proxies()), m, 1, 1, "mine"); err != nil {
 		t.Errorf("a write here after the switchover: %v", err)
+	}
+}
+
+// fencedWrites holds writes to a topic of the source back for a while.
+func fencedWrites(t *testing.T, e *env) {
+	topic := e.topic(t, "a5-7", 1, 0)
+	fence := protocol.NewFenceTopicWritesRequest()
+	fence.Topics, fence.LeaseMs = []string{topic}, 3000
+	r := askAt[*protocol.FenceTopicWritesResponse](t, e.back.Sidecars[0].Proxy, &fence)
+	if r.ErrorCode != 0 || len(r.Topics) != 1 || r.Topics[0].ErrorCode != 0 {
+		t.Fatalf("fence: %+v", r)
+	}
+	if err := produce(t.Context(), once(t, e.back.Proxies()), topic, 1, 1, "fenced"); err == nil {
+		t.Error("a write to a fenced topic was taken")
+	}
+	// It ends by itself.
+	if err := produce(t.Context(), writer(t, e.back.Proxies()), topic, 1, 1, "later"); err != nil {
+		if await(t.Context(), patience, func(ctx contextT) error { return produce(ctx, once(t, e.back.Proxies()), topic, 1, 1, "later") }) != nil {
+			t.Errorf("the fence does not end: %v", err)
+		}
 	}
 }
 
