@@ -389,7 +389,7 @@ func check(v known, w stateWrite) ([]record, error) {
 			// Who knows how far the mirror came has ended it. Its view may be behind the chain
 			// that it wrote itself: that must not make an older write of this one.
 			merged.LastMirrorEpoch, merged.LastMirrorOffset = w.lineage.LastMirrorEpoch, w.lineage.LastMirrorOffset
-		case old.State == Stopping && merged.LastMirrorOffset < 0:
+		case (old.State == Stopping || old.State == Stopped) && merged.LastMirrorOffset < 0:
 			// A replica that still persists a chain does not know how far the mirror came. Only a
 			// start forgets that.
 			merged.LastMirrorEpoch, merged.LastMirrorOffset = known.LastMirrorEpoch, known.LastMirrorOffset

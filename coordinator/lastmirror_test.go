@@ -46,7 +46,7 @@ func TestLastMirrorOffsetStays(t *testing.T) {
 	for _, tc := range []struct {
 		state State
 		want  int64
-	}{{Stopping, 9}, {LogTruncation, -1}, {Mirroring, -1}} {
+	}{{Stopping, 9}, {Stopped, 9}, {LogTruncation, -1}, {Mirroring, -1}} {
 		v := NewView()
 		v.apply([]record{
 			{kind: kindState, partition: key, value: PartitionState{State: tc.state, LeaderEpoch: 4}},

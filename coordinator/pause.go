@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,9 +42,11 @@ func (c *Coordinator) recoverTopics(ctx context.Context, r verbRequest) ([]Topic
 	if err != nil || r.validateOnly {
 		return results, err
 	}
-	for _, done := range results {
+	for i, done := range results {
 		if t, ok := c.view.Topic(r.mirror, done.Name); ok && done.Err == nil {
-			c.retryFailed(ctx, t, VerbRecover)
+			if err := c.retryFailed(ctx, t, VerbRecover); err != nil {
+				results[i].Err = notRetried(t, "recover", err)
+			}
 		}
 	}
 	c.requestRefresh(r.mirror)
@@ -101,7 +104,8 @@ func (c *Coordinator) change(ctx context.Context, r verbRequest, verb Event, edi
 
 // retryFailed lets the partitions of a topic that failed begin anew (VerbStart), or go on
 // from where they failed (VerbRecover).
-func (c *Coordinator) retryFailed(ctx context.Context, t Topic, verb Event) {
+func (c *Coordinator) retryFailed(ctx context.Context, t Topic, verb Event) error {
+	var errs []error
 	for _, p := range c.img.TopicPartitions(t.TopicID) {
 		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
 		s, _ := c.view.State(t.Mirror, tp)
@@ -111,8 +115,16 @@ func (c *Coordinator) retryFailed(ctx context.Context, t Topic, verb Event) {
 		next, _ := Next(s.State, s.Previous, verb)
 		if err := c.WriteState(ctx, t.Mirror, tp, max(s.LeaderEpoch, p.LeaderEpoch), PartitionState{State: next, StateEpoch: -1}); err != nil {
 			c.log.Warn("failed partition is not retried", "mirror", t.Mirror, "topic", t.Name, "partition", p.Partition, "err", err)
+			errs = append(errs, err)
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// notRetried is the answer for a topic whose record is written, and whose failed partitions
+// are still so. The same verb once more retries them.
+func notRetried(t Topic, verb string, err error) *Error {
+	return refuse(kerr.CoordinatorNotAvailable.Code, "topic %s of mirror %s: partitions that had failed are not retried yet: %v; %s it again", t.Name, t.Mirror, err, verb)
 }
 
 // stopRequest is StopMirrorTopics in this package's terms.

@@ -50,13 +50,20 @@ type Reconciler struct {
 
 	mu       sync.Mutex // guards the following
 	retry    map[topicKey]retry
-	stopping map[topicKey]time.Time // when a stop was first seen to wait for lagging replicas
-	told     map[topicKey]string    // last thing logged as waited for
-	gone     map[int32]time.Time    // virtual brokers that are assigned and not alive, since when
+	stopping map[topicKey]stopWait // stops that wait
+	told     map[topicKey]string   // last thing logged as waited for
+	gone     map[int32]time.Time   // virtual brokers that are assigned and not alive, since when
 
 	stop    context.CancelFunc
 	done    chan struct{}
 	cancels []func()
+}
+
+// stopWait is since when a stop was seen to wait. It is told from others of the same topic by
+// when it was asked for.
+type stopWait struct {
+	stop  int64 // Topic.Since
+	since time.Time
 }
 
 type retry struct {
@@ -83,7 +90,7 @@ func (r *Reconciler) hindrance(key topicKey) string {
 func NewReconciler(c *Coordinator, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		c: c, log: log, wake: make(chan struct{}, 1),
-		retry: map[topicKey]retry{}, stopping: map[topicKey]time.Time{}, told: map[topicKey]string{}, gone: map[int32]time.Time{},
+		retry: map[topicKey]retry{}, stopping: map[topicKey]stopWait{}, told: map[topicKey]string{}, gone: map[int32]time.Time{},
 		done: make(chan struct{}),
 	}
 }
@@ -166,8 +173,9 @@ func (r *Reconciler) pass(ctx context.Context) time.Duration {
 	}
 	var work errgroup.Group
 	work.SetLimit(topicsAtOnce)
+	r.forgetOthers()
 	for _, m := range r.c.view.Mirrors() {
-		if who, err := r.c.Of(m.Name); err != nil || who != r.c.cfg.Self {
+		if !r.mine(m.Name) {
 			continue
 		}
 		topics := slices.DeleteFunc(r.c.view.Topics(m.Name), func(t Topic) bool { return r.idle(t) })
@@ -208,6 +216,33 @@ func (r *Reconciler) pass(ctx context.Context) time.Duration {
 	}
 	_ = work.Wait()
 	return again
+}
+
+// mine tells whether a mirror is coordinated here.
+func (r *Reconciler) mine(mirror string) bool {
+	who, err := r.c.Of(mirror)
+	return err == nil && who == r.c.cfg.Self
+}
+
+// forgetOthers drops what is remembered of topics that are coordinated elsewhere now, that
+// are gone, or whose stop is not wanted any more: what was waited for is no news of a stop
+// that comes later.
+func (r *Reconciler) forgetOthers() {
+	mine := map[string]bool{}
+	for _, m := range r.c.view.Mirrors() {
+		mine[m.Name] = r.mine(m.Name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := func(key topicKey) bool { _, ok := r.c.view.Topic(key.mirror, key.topic); return ok && mine[key.mirror] }
+	for key, s := range r.stopping {
+		if t, _ := r.c.view.Topic(key.mirror, key.topic); !known(key) || t.Desired != Stopped || t.Since != s.stop {
+			delete(r.stopping, key)
+			delete(r.told, key)
+		}
+	}
+	maps.DeleteFunc(r.told, func(key topicKey, _ string) bool { return !known(key) })
+	maps.DeleteFunc(r.retry, func(key topicKey, _ retry) bool { return !known(key) })
 }
 
 // idle tells cheaply whether nothing has to be done for a topic.
@@ -258,7 +293,39 @@ func (r *Reconciler) step(ctx context.Context, m Mirror, t Topic) (time.Duration
 	if t.Desired == Stopped {
 		return r.stopTopic(ctx, t)
 	}
+	if o, elsewhere, err := r.elsewhere(ctx, t); elsewhere || t.lost() || err != nil {
+		if err != nil {
+			return 0, err
+		}
+		return 0, r.lose(ctx, t, o)
+	}
 	return r.mirrorTopic(ctx, m, t)
+}
+
+// lose fails a topic that another mirror has started at the same time. Nothing of it is
+// touched, now or by its stop: it is the other one's.
+func (r *Reconciler) lose(ctx context.Context, t, owner Topic) error {
+	if !t.lost() {
+		why := fmt.Sprintf("%s%s, which started it at the same time; stop it in one of the two, then recover it in the other", lostTo, owner.Mirror)
+		r.log.Error("mirror topic failed", "mirror", t.Mirror, "topic", t.Name, "why", why)
+		var err error
+		if t, err = r.put(ctx, t, func(now *Topic) {
+			if now.Desired != Stopped {
+				now.Fault = why
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, k := range r.c.view.partitionKeys(t.Mirror) {
+		s, ok := r.c.view.State(t.Mirror, k.tp)
+		if k.tp.TopicID != t.TopicID || !ok || s.State == Stopped || s.State == Failed && s.ErrorMessage == t.Fault {
+			continue // what was STOPPED is where a fail-back begins
+		}
+		errs = append(errs, r.c.WriteState(ctx, t.Mirror, k.tp, s.LeaderEpoch, PartitionState{State: Failed, StateEpoch: -1, ErrorMessage: t.Fault, RetryAttempt: notRetryable}))
+	}
+	return errors.Join(errs...)
 }
 
 // put writes a topic's record after re-reading what must not be overwritten: a stop that

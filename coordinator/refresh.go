@@ -265,7 +265,10 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 	var active, running []Topic
 	for _, t := range r.c.view.Topics(name) {
 		// One whose start was refused is an ordinary topic: what it has is not ours to change.
-		if t.Desired == Stopped || r.c.ordinary(t) {
+		if r.retryAllowed(ctx, t) != nil {
+			continue // logged; the next look tries again
+		}
+		if _, elsewhere := r.c.elsewhere(t); t.Desired == Stopped || t.lost() || elsewhere || r.c.ordinary(t) {
 			continue
 		}
 		active = append(active, t)
@@ -452,7 +455,20 @@ func (r *Refresher) unfault(ctx context.Context, t Topic, source SourceTopic) er
 	if err != nil {
 		return err
 	}
-	r.c.retryFailed(ctx, t, VerbRecover)
+	return r.c.retryFailed(ctx, t, VerbRecover)
+}
+
+// retryAllowed begins anew with partitions whose start was refused, and is allowed by now:
+// whoever allowed it may have died before it was done.
+func (r *Refresher) retryAllowed(ctx context.Context, t Topic) error {
+	if t.Desired != Mirroring || !t.AllowTruncate || t.Fault != "" {
+		return nil
+	}
+	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
+		if s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}); refusedStart(s) {
+			return r.c.retryFailed(ctx, t, VerbStart)
+		}
+	}
 	return nil
 }
 

@@ -278,7 +278,7 @@ func TestConfigSync(t *testing.T) {
 // TestRefusedIsLeftAlone: a topic whose start was refused belongs to this cluster's users.
 func TestRefusedIsLeftAlone(t *testing.T) {
 	r := newRig(t)
-	c := Topic{Mirror: "m", Name: "c", TopicID: idOf("c"), SourceTopicID: idOf("there"), Desired: Mirroring, Wanted: map[string]*string{configMinISR: nil}}
+	c := Topic{Mirror: "m", Name: "c", TopicID: idOf("c"), SourceTopicID: idOf("there"), Desired: Mirroring}
 	tp := ids.TopicPartition{TopicID: c.TopicID}
 	r.topic("c", c.TopicID, []int32{1, 2})
 	r.put(record{kind: kindTopic, topic: topicKey{"m", "c"}, value: c},

@@ -14,7 +14,7 @@ import (
 func refusedStart(s PartitionState) bool { return s.State == Failed && s.Detail == DetailConsentNeeded }
 
 // ordinary tells whether a topic that is not STOPPED is an ordinary one all the same: the
-// start of all its partitions was refused, and they were handed back.
+// start of all its partitions was refused, they were handed back, and then its configs.
 func (c *Coordinator) ordinary(t Topic) bool {
 	parts := c.img.TopicPartitions(t.TopicID)
 	for _, p := range parts {
@@ -23,7 +23,7 @@ func (c *Coordinator) ordinary(t Topic) bool {
 			return false
 		}
 	}
-	return len(parts) > 0
+	return len(parts) > 0 && len(t.Wanted) == 0
 }
 
 // handRefusedBack takes the virtual replicas away from partitions whose start was refused.
@@ -73,11 +73,6 @@ func (r *Reconciler) handRefusedBack(ctx context.Context, t Topic) (all bool, er
 			return all, err
 		}
 	}
-	if all {
-		if err := r.alter(ctx, t.Name, restoreConfigs(t, r.c.img.TopicConfig(t.Name))); err != nil {
-			return all, err
-		}
-	}
 	if len(plan.remove) > 0 {
 		if err := r.remember(ctx, t, parts, plan.remove); err != nil {
 			return all, err
@@ -95,6 +90,10 @@ func (r *Reconciler) handRefusedBack(ctx context.Context, t Topic) (all bool, er
 		return all, err
 	}
 	if all && len(t.Wanted) > 0 {
+		// Only now: whoever is recovered meanwhile may mirror at once, and needs the lock.
+		if err := r.alter(ctx, t.Name, restoreConfigs(t, r.c.img.TopicConfig(t.Name))); err != nil {
+			return all, err
+		}
 		// The topic is its owner's again, and the next start takes its configs anew.
 		_, err = r.put(ctx, t, func(now *Topic) { now.Wanted = nil })
 	}

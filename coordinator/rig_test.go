@@ -179,6 +179,9 @@ func (r *rig) put(records ...record) {
 func (r *rig) mirrorTopic(name string, desired State, states ...State) Topic {
 	r.t.Helper()
 	t := Topic{Mirror: "m", Name: name, TopicID: idOf("here " + name), SourceTopicID: idOf("there " + name), Desired: desired, Wanted: map[string]*string{configMinISR: nil}}
+	if desired == Stopped && !slices.ContainsFunc(states, func(s State) bool { return s != Stopped }) {
+		t.Wanted = nil // given back
+	}
 	records := []record{{kind: kindTopic, topic: topicKey{"m", name}, value: t}}
 	var replicas [][]int32
 	for i, s := range states {

@@ -147,9 +147,16 @@ func (c *Coordinator) withPatterns(m Mirror, r startRequest, started []string) (
 }
 
 // begin writes what starts: the mirror's configuration if it changes, then the topics. It
-// returns those that something else happened to since they were checked.
+// returns those that something else happened to since they were checked, and those that
+// have to be started once more.
 func (c *Coordinator) begin(ctx context.Context, mirror string, begin []beginning, configs func(Mirror) (config.Properties, error)) (map[string]*Error, error) {
 	refused := map[string]*Error{}
+	if len(begin) > 0 {
+		// Another mirror may have started one of them, at another sidecar.
+		if err := c.readAll(ctx); err != nil {
+			return nil, fmt.Errorf("mirror %s: start topics: %w", mirror, err)
+		}
+	}
 	var started []Topic
 	err := c.act(ctx, mirror, func() error {
 		clear(refused)
@@ -203,7 +210,9 @@ func (c *Coordinator) begin(ctx context.Context, mirror string, begin []beginnin
 	}
 	for _, t := range started {
 		c.log.Info("mirror topic started", "mirror", mirror, "topic", t.Name)
-		c.retryFailed(ctx, t, VerbStart)
+		if err := c.retryFailed(ctx, t, VerbStart); err != nil {
+			refused[t.Name] = notRetried(t, "start", err)
+		}
 	}
 	if len(started) > 0 {
 		c.requestRefresh(mirror)
@@ -215,9 +224,6 @@ func (c *Coordinator) begin(ctx context.Context, mirror string, begin []beginnin
 func (c *Coordinator) checkStart(ctx context.Context, m Mirror, name string, found map[string]SourceTopic, allowTruncate bool) (b beginning, again bool, err error) {
 	if internalTopic(name) {
 		return b, false, refuse(kerr.InvalidTopicException.Code, "topic %s is internal to Kafka and is never mirrored", name)
-	}
-	if o, ok := c.view.TopicByName(name); ok && o.Mirror != m.Name && !c.stopped(o) {
-		return b, false, refuse(protocol.TopicAlreadyInClusterMirror, "topic %s belongs to mirror %s; stop it there first", name, o.Mirror)
 	}
 	known, how, refused := c.decide(m.Name, name, VerbStart)
 	switch {

@@ -18,6 +18,13 @@ import (
 // coordinator, goes on where it ended; the fail points are where tests make that happen.
 func (r *Reconciler) stopTopic(ctx context.Context, t Topic) (time.Duration, error) {
 	failpoint("stop.desired")
+	if _, elsewhere, err := r.elsewhere(ctx, t); elsewhere || err != nil {
+		if err != nil {
+			return 0, err
+		}
+		// The lock, the replicas and the transactions are that mirror's.
+		return 0, r.stopGone(ctx, t)
+	}
 	id, exists := r.c.img.Topic(t.Name)
 	if t.TopicID.IsZero() && exists && len(t.Wanted) > 0 {
 		// Stopped between taking the lock and recording the id: this is the topic.
@@ -129,8 +136,11 @@ func (r *Reconciler) planHandBack(ctx context.Context, t Topic, parts []*metadat
 		return plan, nil
 	}
 	now := time.Now()
-	left := r.c.cfg.StopReplicaWait - now.Sub(r.stoppingSince(topicKey{t.Mirror, t.Name}, now))
+	left := r.c.cfg.StopReplicaWait - now.Sub(r.stoppingSince(t, now))
 	plan.again, plan.waited = max(left, 500*time.Millisecond), left <= 0
+	if v, set := r.c.img.TopicConfig(t.Name)[configMinISR]; set && len(t.Wanted) == 0 {
+		t.Wanted = map[string]*string{configMinISR: &v} // not locked: this is the topic's own
+	}
 	minISR := configuredMinISR(t, 1)
 	if t.Wanted[configMinISR] == nil && slices.ContainsFunc(parts, func(p *metadata.Partition) bool { return len(lagging(v, p, live)) > 0 }) {
 		var err error
@@ -298,17 +308,23 @@ func (r *Reconciler) recordEnd(ctx context.Context, t Topic, p *metadata.Partiti
 	return r.c.WriteLineage(ctx, t.Mirror, tp, epoch, rec)
 }
 
-func (r *Reconciler) stoppingSince(key topicKey, now time.Time) time.Time {
+// stoppingSince is when the stop of a topic was first seen to wait.
+func (r *Reconciler) stoppingSince(t Topic, now time.Time) time.Time {
+	key := topicKey{t.Mirror, t.Name}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.stopping[key]; !ok {
-		r.stopping[key] = now
+	if s, ok := r.stopping[key]; !ok || s.stop != t.Since {
+		r.stopping[key] = stopWait{stop: t.Since, since: now}
 	}
-	return r.stopping[key]
+	return r.stopping[key].since
 }
 
 // finish records STOPPED for every partition.
 func (r *Reconciler) finish(ctx context.Context, t Topic) error {
+	// First: whoever sees STOPPED may change the topic's configs, and they stay changed.
+	if err := r.forget(ctx, t); err != nil {
+		return err
+	}
 	var errs []error
 	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
 		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
@@ -330,18 +346,54 @@ func (r *Reconciler) finish(ctx context.Context, t Topic) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	key := topicKey{t.Mirror, t.Name}
-	r.mu.Lock()
-	delete(r.stopping, key)
-	delete(r.told, key)
-	r.mu.Unlock()
+	r.doneWaiting(topicKey{t.Mirror, t.Name})
 	r.log.Info("mirror topic stopped, it is an ordinary topic now", "mirror", t.Mirror, "topic", t.Name)
 	return nil
 }
 
-// stopGone ends the states of a topic that does not exist any more.
+// forget drops what a stop had to give back.
+func (r *Reconciler) forget(ctx context.Context, t Topic) error {
+	if now, ok := r.c.view.Topic(t.Mirror, t.Name); !ok || len(now.Wanted)+len(now.RealReplicas) == 0 {
+		return nil
+	}
+	_, err := r.put(ctx, t, func(now *Topic) {
+		if now.Desired == Stopped {
+			now.Wanted, now.RealReplicas = nil, nil
+		}
+	})
+	return err
+}
+
+// doneWaiting forgets since when a stop waits, and for what.
+func (r *Reconciler) doneWaiting(key topicKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.stopping, key)
+	delete(r.told, key)
+}
+
+// elsewhere returns the mirror topic of another mirror that a topic belongs to. What that
+// mirror's coordinator has written before is read by then.
+func (r *Reconciler) elsewhere(ctx context.Context, t Topic) (Topic, bool, error) {
+	o, ok := r.c.elsewhere(t)
+	for ok {
+		if err := r.c.barrier(ctx, o.Mirror); err != nil {
+			return o, false, fmt.Errorf("mirror %s, topic %s: ask whether it belongs to mirror %s: %w", t.Mirror, t.Name, o.Mirror, err)
+		}
+		now, still := r.c.elsewhere(t)
+		if !still || now.Mirror == o.Mirror {
+			return now, still, nil
+		}
+		o = now
+	}
+	return o, false, nil
+}
+
+// stopGone ends the states of a topic that does not exist any more, or that is another
+// mirror's.
 func (r *Reconciler) stopGone(ctx context.Context, t Topic) error {
-	var errs []error
+	r.doneWaiting(topicKey{t.Mirror, t.Name})
+	errs := []error{r.forget(ctx, t)}
 	for _, k := range r.c.view.partitionKeys(t.Mirror) {
 		if k.tp.TopicID != t.TopicID || t.TopicID.IsZero() {
 			continue

@@ -15,14 +15,16 @@ import (
 // and what a topic's state answers to them (contract-additions §2).
 
 // verbState is the state of a mirror topic as the verbs see it: the sum of what is wanted
-// and of its partitions' states. handedBack says that no virtual replica is assigned.
+// and of its partitions' states. handedBack says that no virtual replica is assigned and
+// that the topic has its own configs back.
 func verbState(desired State, partitions []State, handedBack bool) State {
 	all := func(want State) bool {
 		return !slices.ContainsFunc(partitions, func(s State) bool { return s != want })
 	}
 	if desired == Stopped {
-		// A topic that is gone, or was never created, has nothing left to stop.
-		if handedBack && all(Stopped) {
+		// A topic that is gone, or was never created, has nothing left to stop; nor has a
+		// partition that was added since, or that was never led before.
+		if handedBack && !slices.ContainsFunc(partitions, func(s State) bool { return s != Stopped && s != Unknown }) {
 			return Stopped
 		}
 		return Stopping
@@ -49,11 +51,14 @@ func (c *Coordinator) verbState(mirror, topic string) (Topic, State) {
 	if !ok {
 		return Topic{}, Unknown
 	}
+	if t.lost() && t.Desired != Stopped {
+		return t, Failed
+	}
 	var states []State
-	handedBack := true
+	// A stop forgets what the lock hid once that is given back.
+	handedBack := len(t.Wanted) == 0
 	// What is assigned to a topic that another mirror has started since is that one's.
-	o, owned := c.view.TopicByName(topic)
-	elsewhere := owned && o.Mirror != mirror
+	_, elsewhere := c.elsewhere(t)
 	if !t.TopicID.IsZero() {
 		for _, p := range c.img.TopicPartitions(t.TopicID) {
 			s, _ := c.view.State(mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
@@ -62,6 +67,13 @@ func (c *Coordinator) verbState(mirror, topic string) (Topic, State) {
 		}
 	}
 	return t, verbState(t.Desired, states, handedBack)
+}
+
+// elsewhere returns the mirror topic that a topic of this cluster belongs to, if it is
+// another mirror's than t is.
+func (c *Coordinator) elsewhere(t Topic) (Topic, bool) {
+	o, ok := c.view.TopicByName(t.Name)
+	return o, ok && o.Mirror != t.Mirror
 }
 
 // stopped tells whether a mirror topic is an ordinary topic again: wanted so, every
@@ -95,6 +107,13 @@ func refusal(r Refusal, mirror, topic string, s State) *Error {
 // mirror does not have is named with the one that has it.
 func (c *Coordinator) decide(mirror, topic string, e Event) (Topic, Refusal, *Error) {
 	t, s := c.verbState(mirror, topic)
+	if e == VerbStart || e == VerbRecover && s == Failed {
+		for _, m := range c.view.Mirrors() {
+			if o, ok := c.view.Topic(m.Name, topic); ok && m.Name != mirror && !o.lost() && !c.stopped(o) {
+				return t, InvalidState, refuse(protocol.TopicAlreadyInClusterMirror, "topic %s belongs to mirror %s; stop it there first", topic, m.Name)
+			}
+		}
+	}
 	if (s == Unknown || s == Stopped) && e != VerbStart {
 		// One that was stopped here may be another mirror's by now.
 		if o, ok := c.view.TopicByName(topic); ok && o.Mirror != mirror && (s == Unknown || o.Desired != Stopped) {

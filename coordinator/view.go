@@ -175,7 +175,7 @@ func (v *View) Topics(mirror string) []Topic {
 }
 
 // TopicByID returns the mirror topic of one of this cluster's topics. Several mirrors may
-// know it; the one that does not want it stopped owns it, else the last that did.
+// know it; the one that does not want it stopped owns it, else the last that did (see owns).
 func (v *View) TopicByID(id ids.UUID) (Topic, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -203,13 +203,63 @@ func (v *View) owner(keys []topicKey) (Topic, bool) {
 		if !ok {
 			continue
 		}
-		active, bestActive := t.Desired != Stopped, found && best.Desired != Stopped
-		if !found || active && !bestActive || active == bestActive && (t.Since > best.Since || t.Since == best.Since && t.Mirror < best.Mirror) {
+		if !found || v.owns(t, best) {
 			best, found = t, true
 		}
 	}
 	return best, found
 }
+
+// owns tells whether a topic is rather a's than b's. v.mu is held.
+func (v *View) owns(a, b Topic) bool {
+	claim := a.claim()
+	switch {
+	case claim != b.claim():
+		return claim > b.claim()
+	case claim == claimActive:
+		// Both mirrors have started it at the same time. Who leads it keeps it; times would not
+		// do, for they change with every pause.
+		if holds := v.holds(a); holds != v.holds(b) {
+			return holds
+		}
+	case a.Since != b.Since:
+		return a.Since > b.Since
+	}
+	return a.Mirror < b.Mirror
+}
+
+// holds tells whether a topic's first partition is led, or was and is not STOPPED.
+func (v *View) holds(t Topic) bool {
+	s, ok := v.states[partitionKey{t.Mirror, ids.TopicPartition{TopicID: t.TopicID}}]
+	return ok && s.State != Stopped
+}
+
+// What a mirror may claim of a topic.
+const (
+	claimLost     = iota // nothing: another mirror has started it at the same time
+	claimPast            // it was stopped
+	claimStopping        // what the stop has to give back is on record
+	claimActive
+)
+
+func (t Topic) claim() int {
+	switch {
+	case t.lost():
+		return claimLost
+	case t.Desired != Stopped:
+		return claimActive
+	case len(t.Wanted) > 0:
+		return claimStopping
+	}
+	return claimPast
+}
+
+// lostTo begins the fault of a topic that another mirror has started at the same time.
+const lostTo = "belongs to mirror "
+
+// lost tells whether the mirror has lost the topic to another one. It stays so until a
+// person decides.
+func (t Topic) lost() bool { return strings.HasPrefix(t.Fault, lostTo) }
 
 // State returns the state of a partition; Unknown and false if none is recorded.
 func (v *View) State(mirror string, tp ids.TopicPartition) (PartitionState, bool) {
