@@ -90,6 +90,7 @@ type Coordinator struct {
 	rounds  rounds
 
 	refresher atomic.Pointer[Refresher]
+	sweeper   atomic.Pointer[Sweeper]
 
 	cancelImage func()
 }

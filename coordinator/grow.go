@@ -3,8 +3,6 @@ package coordinator
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -44,13 +42,11 @@ func (r *Refresher) grow(ctx context.Context, t Topic, want int32) error {
 			windows[b] = true
 		}
 	}
-	for _, b := range slices.Sorted(maps.Keys(windows)) {
-		closeWindow, err := r.c.openWindow(ctx, b)
-		if err != nil {
-			return fail(fmt.Errorf("virtual broker %d does not open for assignments: %w", b, err))
-		}
-		defer closeWindow()
+	closeWindows, err := r.c.openWindows(ctx, windows)
+	if err != nil {
+		return fail(err)
 	}
+	defer closeWindows()
 	count := first + int32(len(replicas))
 	if err := r.c.deps.Destination.createPartitions(ctx, t.Name, count, replicas); err != nil {
 		return fail(err)

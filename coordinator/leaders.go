@@ -32,6 +32,12 @@ func (l Leaders) MirrorTopic(id ids.UUID) (replica.MirrorTopic, bool) {
 	}, true
 }
 
+// Foreign implements replica.State.
+func (l Leaders) Foreign(tp ids.TopicPartition) bool {
+	s := l.c.sweeper.Load()
+	return s != nil && s.Foreign(tp)
+}
+
 // Lineage implements replica.State.
 func (l Leaders) Lineage(mirror string, tp ids.TopicPartition) lineage.Record {
 	r, _ := l.c.view.Lineage(mirror, tp)

@@ -457,20 +457,18 @@ func sameSet(a, b []int32) bool {
 // assign sends one reassignment inside un-cordon windows and waits until the metadata log
 // shows it.
 func (r *Reconciler) assign(ctx context.Context, topic string, id ids.UUID, targets map[int32][]int32, windows map[int32]bool) error {
-	for _, v := range slices.Sorted(maps.Keys(windows)) {
-		closeWindow, err := r.c.openWindow(ctx, v)
-		if err != nil {
-			return fmt.Errorf("topic %s: virtual broker %d does not open for assignments: %w", topic, v, err)
-		}
-		defer closeWindow()
+	closeWindows, err := r.c.openWindows(ctx, windows)
+	if err != nil {
+		return fmt.Errorf("topic %s: %w", topic, err)
 	}
+	defer closeWindows()
 	if err := r.c.deps.Destination.reassign(ctx, topic, targets); err != nil {
 		return err
 	}
 	failpoint("assign.sent")
 	waitCtx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
-	err := r.c.img.Wait(waitCtx, func() bool {
+	err = r.c.img.Wait(waitCtx, func() bool {
 		for p, want := range targets {
 			now := r.c.img.Partition(ids.TopicPartition{TopicID: id, Partition: p})
 			if now == nil {

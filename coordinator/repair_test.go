@@ -29,6 +29,9 @@ func (r *rig) reassignLocked(q *kmsg.AlterPartitionAssignmentsRequest) kmsg.Resp
 				}
 				n.Replicas, n.Adding, n.Removing = target, nil, nil
 				n.ISR = slices.DeleteFunc(slices.Clone(p.ISR), func(b int32) bool { return !slices.Contains(target, b) })
+				if len(n.ISR) == 0 {
+					n.ISR = target // the virtual leader lets them in
+				}
 				if !slices.Contains(target, n.Leader) {
 					n.Leader, n.LeaderEpoch = n.ISR[0], n.LeaderEpoch+1
 				}

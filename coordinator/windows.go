@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
@@ -124,6 +126,41 @@ func (c *Coordinator) openWindow(ctx context.Context, who int32) (func(), error)
 		return nil, err
 	}
 	return done, nil
+}
+
+// openWindows opens several virtual brokers. They open and close at the same time: what the
+// controller places meanwhile may land on each that is open.
+func (c *Coordinator) openWindows(ctx context.Context, who map[int32]bool) (func(), error) {
+	var (
+		mu     sync.Mutex
+		opened []func()
+		open   errgroup.Group
+	)
+	for v := range who {
+		open.Go(func() error {
+			done, err := c.openWindow(ctx, v)
+			if err != nil {
+				return fmt.Errorf("virtual broker %d does not open for assignments: %w", v, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			opened = append(opened, done)
+			return nil
+		})
+	}
+	err := open.Wait()
+	closeAll := func() {
+		var all sync.WaitGroup
+		for _, done := range opened {
+			all.Go(done)
+		}
+		all.Wait()
+	}
+	if err != nil {
+		closeAll()
+		return nil, err
+	}
+	return closeAll, nil
 }
 
 func (c *Coordinator) askWindow(ctx context.Context, who int32, d time.Duration) error {

@@ -326,6 +326,9 @@ func (m *Manager) stateChanged() {
 			continue
 		}
 		p.step(func(now time.Time) {
+			if p.foreign {
+				p.oursLocked(now)
+			}
 			// Before the state was read at a takeover, that reads it anew.
 			if p.mirror != (MirrorTopic{}) && p.machine.Status().Phase != leading.Off && p.machine.Status().Phase != leading.ReadingState {
 				p.topicLocked(now, mt)

@@ -40,6 +40,9 @@ type partition struct {
 	buf     buffer
 	waiters map[chan struct{}]struct{}
 	mirror  MirrorTopic
+	// foreign: the partition is no mirror's. It is led as it is, with nothing to read, until
+	// a real broker is in sync and it can be taken away.
+	foreign bool
 	// segment is the topic's segment.bytes: a follower refuses an answer larger than a
 	// segment and then never fetches again (S5).
 	segment int
@@ -130,7 +133,7 @@ func (p *partition) actLocked() {
 			p.epochCtx, p.endEpoch = context.WithCancel(p.ctx)
 			p.buf.reset()
 			p.clearLocked()
-			p.moved, p.ended = nil, nil
+			p.moved, p.foreign, p.ended = nil, false, nil
 			p.log.Info("took leadership", "epoch", a.Epoch)
 			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
 		case leading.AskHighWatermarks:
@@ -239,9 +242,13 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 	var mt MirrorTopic
 	var rec lineage.Record
 	var consent leading.Consent
+	var foreign bool
 	err := p.retry(ctx, "reading the partition's state", func(ctx context.Context) error {
 		var ok bool
 		if mt, ok = p.m.state.MirrorTopic(p.tp.TopicID); !ok {
+			if foreign = p.m.state.Foreign(p.tp); foreign {
+				return nil
+			}
 			return errors.New("the topic is in no mirror (yet)")
 		}
 		var err error
@@ -255,7 +262,12 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 		if st := p.machine.Status(); st.Epoch != a.Epoch || st.Phase != leading.ReadingState {
 			return // another takeover has begun
 		}
-		if cur, ok := p.m.state.MirrorTopic(p.tp.TopicID); !ok || cur != mt {
+		cur, ok := p.m.state.MirrorTopic(p.tp.TopicID)
+		if foreign && !ok {
+			p.foreignLocked(now, a.Epoch)
+			return
+		}
+		if !ok || cur != mt {
 			// What the state allows was read under another wish.
 			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
 			return
@@ -265,6 +277,28 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 		// Before the takeover goes on: whether the source is asked depends on it.
 		p.topicLocked(now, mt)
 	})
+}
+
+// foreignLocked leads a partition that is no mirror's: what real replicas hold is all there
+// is and stays as it is, and one of those that may lead gets in sync (R15, R16). Nothing is
+// read, and there is no history to keep.
+func (p *partition) foreignLocked(now time.Time, epoch int32) {
+	p.log.Warn("leading a partition that is in no mirror, until a real broker can", "epoch", epoch)
+	p.foreign = true
+	p.mirror = MirrorTopic{}
+	p.machine.Bar(now)
+	p.machine.StateRead(now, epoch, lineage.NewRecord(), leading.Consent{AsItIs: true})
+}
+
+// oursLocked begins anew with a foreign partition that a mirror has taken since.
+func (p *partition) oursLocked(now time.Time) {
+	v := p.m.image.Partition(p.tp)
+	if v == nil {
+		return
+	}
+	p.foreign = false
+	p.machine.Metadata(now, leading.View{Leader: lineage.Undefined})
+	p.machine.Metadata(now, p.m.view(v))
 }
 
 // askHighWatermarks asks by a consumer Fetch: a follower answers it since Kafka 2.4
@@ -356,8 +390,11 @@ func notOurs(topic string, partition int32, want ids.UUID, res fetcher.ProbeResu
 
 func (p *partition) persist(ctx context.Context, a leading.Persist) {
 	p.mu.Lock()
-	mirror := p.mirror.Mirror
+	mirror, foreign := p.mirror.Mirror, p.foreign
 	p.mu.Unlock()
+	if foreign {
+		return
+	}
 	err := p.retry(ctx, "persisting the lineage", func(ctx context.Context) error {
 		return p.m.state.WriteLineage(ctx, mirror, p.tp, a.Epoch, a.Record)
 	})

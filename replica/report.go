@@ -41,6 +41,9 @@ func (p *partition) report(epoch int32, r Report) {
 // reportLocked tells the coordinator, in the background and until it has heard. Only the
 // newest report counts: an older one that could not be delivered yet is dropped.
 func (p *partition) reportLocked(epoch int32, r Report) {
+	if p.foreign {
+		return // there is no mirror that wants to know
+	}
 	next := &queuedReport{epoch, r}
 	switch {
 	case r.Kind.end():

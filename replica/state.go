@@ -70,6 +70,9 @@ const (
 type State interface {
 	// MirrorTopic returns the mirror topic with this id, false if none of ours has it.
 	MirrorTopic(topicID ids.UUID) (MirrorTopic, bool)
+	// Foreign tells whether a partition is certainly in no mirror: it landed on a virtual broker
+	// by mistake and is to go to real ones.
+	Foreign(tp ids.TopicPartition) bool
 	// Lineage returns what is known without asking anybody.
 	Lineage(mirror string, tp ids.TopicPartition) lineage.Record
 	// ReadLineage fences the writes of leaders below leaderEpoch, reads the state to its

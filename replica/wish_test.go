@@ -33,6 +33,7 @@ type wishRig struct {
 
 	mu      sync.Mutex // guards the following
 	topic   MirrorTopic
+	foreign bool // the topic is in no mirror
 	consent leading.Consent
 	reports []Report
 	away    error // what Report answers
@@ -160,7 +161,7 @@ func (r *wishRig) reported(kind ReportKind) Report {
 func (r *wishRig) MirrorTopic(ids.UUID) (MirrorTopic, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.topic, true
+	return r.topic, !r.foreign
 }
 
 func (r *wishRig) Lineage(string, ids.TopicPartition) lineage.Record { return lineage.NewRecord() }
@@ -169,6 +170,12 @@ func (r *wishRig) ReadLineage(context.Context, string, ids.TopicPartition, int32
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return lineage.NewRecord(), r.consent, nil
+}
+
+func (r *wishRig) Foreign(ids.TopicPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.foreign
 }
 
 func (r *wishRig) Link(context.Context, string, ids.TopicPartition) (lineage.Link, bool, error) {

@@ -281,7 +281,7 @@ func (l *led) Status() []coordinator.PartitionStatus {
 func newFences() *proxy.Fences { return proxy.NewFences(time.Now) }
 
 func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, store *coordinator.Store,
-	b *replica.Broker, fences *proxy.Fences, ctl *controller.Client, log *slog.Logger,
+	b *replica.Broker, fences *proxy.Fences, ctl *controller.Client, reg *prometheus.Registry, log *slog.Logger,
 ) (*coordinator.Coordinator, *coordinator.Reconciler, *led, error) {
 	dest, err := coordinator.NewDestination(c.home.ID, cfg.VirtualOffset, c.image, ctl, cl.seeds, log)
 	if err != nil {
@@ -308,7 +308,9 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 	lc.Append(fx.Hook{OnStart: r.Start, OnStop: r.Stop})
 	f := coordinator.NewRefresher(co, r, log)
 	lc.Append(fx.Hook{OnStart: f.Start, OnStop: f.Stop})
-	return co, r, l, nil
+	s := coordinator.NewSweeper(co, log)
+	lc.Append(fx.Hook{OnStart: s.Start, OnStop: s.Stop})
+	return co, r, l, reg.Register(s)
 }
 
 func newSources(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, store *coordinator.Store, buffers *pool.Pool, reg *prometheus.Registry, log *slog.Logger) (*coordinator.Sources, error) {
