@@ -254,11 +254,12 @@ func caughtUp(ctx context.Context, t *testing.T, source *harness.Cluster, dest *
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topics...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	until(ctx, t, 90*time.Second, func() string {
+		// Each time anew: the marker that ends a transaction may be written after the load.
+		ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topics...)
+		if err != nil {
+			return err.Error()
+		}
 		missing := ""
 		ends.Each(func(o kadm.ListedOffset) {
 			for _, n := range dest.Cluster.Brokers() {
