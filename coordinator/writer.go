@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -64,7 +65,7 @@ func (s *Store) Acquire(ctx context.Context, partition int32) error {
 	if err != nil {
 		return fmt.Errorf("state topic: client: %w", err)
 	}
-	if _, _, err := cl.ProducerID(ctx); err != nil {
+	if err := initialise(ctx, cl); err != nil {
 		s.writers.end(cl)
 		return fmt.Errorf("state topic: transactional id %s%d is not to be had (it needs topic __transaction_state, and WRITE on the id): %w", stateTransactions, partition, err)
 	}
@@ -83,6 +84,27 @@ func (s *Store) Acquire(ctx context.Context, partition int32) error {
 		return kgo.ErrClientClosed
 	}
 	return nil
+}
+
+// initialise initialises a client's transactional id. The client asks any broker who
+// coordinates it, and may meet a sidecar's virtual broker that has just died and is listed
+// until its session ends: another try asks another one.
+func initialise(ctx context.Context, cl *kgo.Client) error {
+	wait := 20 * time.Millisecond
+	var last error
+	for {
+		_, _, err := cl.ProducerID(ctx)
+		if err != nil && ctx.Err() != nil && last != nil {
+			return fmt.Errorf("%w (last: %w)", err, last)
+		}
+		var unreachable *net.OpError
+		if err == nil || ctx.Err() != nil || !errors.As(err, &unreachable) && !kerr.IsRetriable(err) {
+			return err
+		}
+		last = err
+		pause(ctx, wait)
+		wait = min(2*wait, time.Second)
+	}
 }
 
 // Holds tells whether this process may write to a state partition, as far as it knows.

@@ -831,6 +831,25 @@ func (e *env) here(t *testing.T, name string) kadm.TopicDetail {
 	return d
 }
 
+// realLeader gives the real broker that leads a partition of a topic here, once the broker
+// that is asked knows of it: its metadata may be older than what a stop has reported.
+func (e *env) realLeader(t *testing.T, topic string, partition int32) int32 {
+	t.Helper()
+	var leader int32
+	eventually(t, "a real broker leads "+topic, func(ctx context.Context) error {
+		d, err := detail(ctx, e.dstAdmin, topic)
+		if err != nil {
+			return err
+		}
+		p, ok := d.Partitions[partition]
+		if leader = p.Leader; !ok || leader < 0 || virtual(leader) {
+			return fmt.Errorf("partition %d is led by %d", partition, leader)
+		}
+		return nil
+	})
+	return leader
+}
+
 func detail(ctx context.Context, adm *kadm.Client, name string) (kadm.TopicDetail, error) {
 	topics, err := adm.ListTopics(ctx, name)
 	if err != nil {

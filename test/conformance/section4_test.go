@@ -608,7 +608,7 @@ func lifeReset(t *testing.T, e *env) {
 		e.started(t, m, m)
 		e.copied(t, m)
 		e.ended(t, m, m)
-		l, err := e.dst.Cluster.Node(e.here(t, m).Partitions[0].Leader).ReadLog(m, 0)
+		l, err := e.dst.Cluster.Node(e.realLeader(t, m, 0)).ReadLog(m, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

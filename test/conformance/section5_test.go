@@ -132,7 +132,7 @@ func stateSeed(t *testing.T, e *env) {
 			t.Fatal(p.ErrorCode, text(p.ErrorMessage))
 		}
 	}
-	node := e.dst.Cluster.Node(e.here(t, topic).Partitions[0].Leader)
+	node := e.dst.Cluster.Node(e.realLeader(t, topic, 0))
 	l, err := node.ReadLog(topic, 0)
 	if err != nil {
 		t.Fatal(err)
