@@ -204,7 +204,7 @@ func TestConnectionEndedWhileIdle(t *testing.T) {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	a.release()
-	_ = one.c.(*net.TCPConn).CloseRead() // reads as an end
+	one.r.Reset(ended{}) // the broker's end of it was seen, whatever the kernel would still deliver
 	two, a, err := w.exchange(t.Context(), one, q())
 	if err != nil || two == one {
 		t.Fatalf("after the connection's end: %v", err)
@@ -212,6 +212,11 @@ func TestConnectionEndedWhileIdle(t *testing.T) {
 	a.release()
 	two.close()
 }
+
+// ended reads like a connection that the other side has closed.
+type ended struct{}
+
+func (ended) Read([]byte) (int, error) { return 0, io.EOF }
 
 // fakeBroker answers ApiVersions, and each Fetch with what fetch makes of the correlation
 // id; nil answers nothing. It ends with the test.

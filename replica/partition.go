@@ -53,6 +53,7 @@ type partition struct {
 	resigns     []time.Time // of late, over all epochs
 	failures    int         // in a row
 	failMessage string      // why the partition is FAILED, "" if it is not
+	failsOn     bool        // FAILED, and not tried again since: what fails meanwhile is the same try
 	retryAt     time.Time   // when it is tried again; zero: not, or not by itself
 	moved       *Report     // what the takeover truncated or passed over, to be told with its end
 

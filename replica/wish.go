@@ -73,7 +73,7 @@ func (p *partition) restingLocked() Report {
 }
 
 func (p *partition) clearLocked() {
-	p.failures, p.failMessage, p.retryAt = 0, "", time.Time{}
+	p.failures, p.failMessage, p.failsOn, p.retryAt = 0, "", false, time.Time{}
 }
 
 // readyLocked tells that a takeover is done.
@@ -91,13 +91,21 @@ func (p *partition) readyLocked(epoch int32) {
 
 // failLocked marks the partition failed and says when it is tried again.
 func (p *partition) failLocked(epoch int32, err error) {
-	p.failures++
+	if p.failsOn && p.failMessage == err.Error() {
+		return // the fetcher asks on; that is no further try
+	}
+	if !p.failsOn {
+		p.failures++
+	}
 	p.failMessage = err.Error()
 	p.log.Error("mirror partition failed", "epoch", epoch, "attempt", p.failures, "error", err)
 	p.m.cfg.Metrics.failed()
 	p.machine.Fail(p.m.now(), epoch)
 	p.reportLocked(epoch, Report{Kind: Failing, Message: err.Error(), Retry: int16(min(p.failures, 1<<15-1))})
-	p.retryAt = time.Time{}
+	if p.failsOn {
+		return // for another reason now, but tried again when it was to be
+	}
+	p.failsOn, p.retryAt = true, time.Time{}
 	if wait, again := p.m.retries.after(p.failures, p.m.spread()); again {
 		p.retryAt = p.m.now().Add(wait)
 	}
@@ -108,7 +116,7 @@ func (p *partition) retryLocked(now time.Time) {
 	if p.retryAt.IsZero() || now.Before(p.retryAt) {
 		return
 	}
-	p.retryAt = time.Time{}
+	p.retryAt, p.failsOn = time.Time{}, false
 	p.machine.Retry(now, p.machine.Status().Epoch)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -134,7 +135,9 @@ func (r *wishRig) until(what string, ok func() bool) {
 	deadline := time.Now().Add(30 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("not in time: %s; reports %+v, source %+v", what, r.reports, r.src)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.t.Fatalf("not in time: %s; reports %+v", what, r.reports)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -349,8 +352,13 @@ func TestOnlyTheMirroredTopicMayAnswer(t *testing.T) {
 			r.src.answer = fetcher.ProbeResult{TopicID: ids.UUID{5}}
 			r.src.mu.Unlock()
 			r.pass(time.Second)
-			r.until("leading", func() bool { r.follow(wishEpoch); return r.phase() == leading.Leading })
-			r.reported(Aligned)
+			r.until("Aligned", func() bool {
+				r.follow(wishEpoch) // by which the follower shows where it is
+				leads := r.phase() == leading.Leading
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return leads && slices.ContainsFunc(r.reports, func(rep Report) bool { return rep.Kind == Aligned })
+			})
 		})
 	}
 }
@@ -446,5 +454,33 @@ func TestResetRecordIsTheLastOfAStop(t *testing.T) {
 	})
 	if rep := r.reported(Quiet); rep.Detail != DetailQuiesced || rep.LastMirrorOffset != 0 {
 		t.Errorf("reported %+v", rep)
+	}
+}
+
+// TestOneTryIsOneFailure is contract.md §6's backoff: the fetcher asks a source that
+// refuses each second, which must not count as tries nor make the next one come sooner.
+func TestOneTryIsOneFailure(t *testing.T) {
+	r := newWishRig(t)
+	r.lead(wishEpoch)
+	r.reported(Aligned)
+	refused := &fetcher.SourceError{Code: 29}
+	fail := func(err error) (failures int, at time.Time) {
+		r.p.mu.Lock()
+		defer r.p.mu.Unlock()
+		r.p.sourceErrorLocked(r.p.m.now(), wishEpoch, err)
+		return r.p.failures, r.p.retryAt
+	}
+	n, at := fail(refused)
+	if n != 1 || at.IsZero() {
+		t.Fatalf("%d failures, tried again %v", n, at)
+	}
+	for _, err := range []error{refused, refused, errors.New("unreachable meanwhile")} {
+		if again, when := fail(err); again != 1 || !when.Equal(at) {
+			t.Errorf("%v: %d failures, tried again %v instead of %v", err, again, when, at)
+		}
+	}
+	r.p.step(func(time.Time) { r.p.retryLocked(at) })
+	if n, next := fail(refused); n != 2 || !next.After(at) {
+		t.Errorf("after another try %d failures, tried again %v", n, next)
 	}
 }

@@ -481,9 +481,7 @@ func triesAgain(t *testing.T, e *env) {
 		// The slack is what a slow machine may take to try, and to record it.
 		least, most, want := this.last.Sub(this.first), next.first.Sub(this.before), wait(n)
 		if most < want*4/5-time.Second || least > want*6/5+10*time.Second {
-			// TODO: an error. Attempts are counted faster than the waits allow; replica's
-			// tests show that the waits double.
-			t.Logf("attempt %d failed %s to %s after attempt %d, want about %s", n+1, least, most, n, want)
+			t.Errorf("attempt %d failed %s to %s after attempt %d, want about %s", n+1, least, most, n, want)
 		}
 	}
 	if compared < 2 {
