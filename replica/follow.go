@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
@@ -216,7 +217,12 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 		}
 	}
 	hw, err := m.listOffsetAs(ctx, img.Leader, p.tp, p.topic, -1, -1)
-	if err != nil {
+	switch {
+	case errors.Is(err, kerr.OffsetNotAvailable):
+		// The high watermark is below the start of the leader's epoch. It may wait for us:
+		// alone, the leader has fewer in sync than min.insync.replicas, and moves nothing.
+		hw = start
+	case err != nil:
 		return err
 	}
 	f.start, f.claim = start, max(hw, start)

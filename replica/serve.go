@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
@@ -483,7 +484,7 @@ func (m *Manager) listOffsetAs(ctx context.Context, id int32, tp ids.TopicPartit
 	}
 	a := topics[0].Partitions[0]
 	if a.ErrorCode != 0 {
-		return 0, fmt.Errorf("offsets of %s-%d at broker %d: error %d", topic, tp.Partition, id, a.ErrorCode)
+		return 0, fmt.Errorf("offsets of %s-%d at broker %d: %w", topic, tp.Partition, id, kerr.ErrorForCode(a.ErrorCode))
 	}
 	return a.Offset, nil
 }
