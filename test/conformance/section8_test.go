@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 )
 
 // section8 tests what needs users, passwords and an authorizer.
@@ -427,9 +428,9 @@ func triesAgain(t *testing.T, e *env) {
 	s.allowTopics(t, "source", topic, kadm.OpDescribe, kadm.OpDescribeConfigs)
 	mirrorAt(t, e.dst, topic, e.sourceSecured(t, jaas("source")))
 	e.do(t, vStart, topic, topic)
-	// Each try is recorded. The first wait is a second, and each is twice the one before, give
-	// or take a fifth.
-	const tries = 5
+	// Each try is recorded. The first wait is what the stack's sidecars are told, and each is
+	// twice the one before, give or take a fifth.
+	const tries = 6
 	type sight struct {
 		before time.Time // it was not there yet
 		first  time.Time
@@ -469,9 +470,11 @@ func triesAgain(t *testing.T, e *env) {
 		}
 		return nil
 	})
-	wait := func(attempt int16) time.Duration { return time.Second << (attempt - 1) }
+	wait := func(attempt int16) time.Duration {
+		return min(stack.RetryInitialBackoff<<(attempt-1), stack.RetryMaxBackoff)
+	}
 	compared := 0
-	for n := int16(2); n < tries; n++ { // a second is too short to be compared
+	for n := int16(3); n < tries; n++ { // those before are too short to be compared
 		this, ok := seen[n]
 		next, follows := seen[n+1]
 		if !ok || !follows {
@@ -487,7 +490,7 @@ func triesAgain(t *testing.T, e *env) {
 	if compared < 2 {
 		t.Errorf("too few attempts were seen: %v", seen)
 	}
-	// The next try by itself is thirteen seconds away at least.
+	// The next try by itself is four seconds away at least.
 	s.allowTopics(t, "source", topic, kadm.OpRead)
 	if err := e.send(t, vRecover, topic, topic); err != nil {
 		t.Errorf("recover: %v", err)

@@ -27,6 +27,13 @@ import (
 // VirtualOffset is what a virtual broker's id is above its home broker's.
 const VirtualOffset = 10000
 
+// What the sidecars of a stack wait before a failed partition is tried again: less than by
+// default, so that tests of what comes back need not wait for it.
+const (
+	RetryInitialBackoff = 200 * time.Millisecond
+	RetryMaxBackoff     = 5 * time.Second
+)
+
 // Config of a stack.
 type Config struct {
 	// Kafka is the destination cluster. Advertise is set by Start.
@@ -234,8 +241,8 @@ func (c *Sidecar) configure(cluster *harness.Cluster, dir string, sidecars int, 
 		"mirror.state.topic.replication.factor":  strconv.Itoa(min(3, len(cluster.Brokers()))),
 		"mirror.virtual.replicas":                strconv.Itoa(min(2, sidecars)),
 		"mirror.metadata.refresh.interval.ms":    "5000",
-		"mirror.failed.retry.initial.backoff.ms": "200",
-		"mirror.failed.retry.max.backoff.ms":     "5000",
+		"mirror.failed.retry.initial.backoff.ms": strconv.FormatInt(RetryInitialBackoff.Milliseconds(), 10),
+		"mirror.failed.retry.max.backoff.ms":     strconv.FormatInt(RetryMaxBackoff.Milliseconds(), 10),
 	}
 	maps.Copy(props, extra)
 	var text strings.Builder
