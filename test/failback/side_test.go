@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -331,9 +332,15 @@ func (s *side) topic(t *testing.T, partitions int32, name string) {
 // write produces n records to one partition, in a few batches, as users do.
 func (s *side) write(t *testing.T, topic string, partition int32, n int, value string) {
 	t.Helper()
-	if err := s.tryWrite(t, topic, partition, n, value); err != nil {
-		t.Fatalf("write to %s at %s: %v", topic, s.name, err)
-	}
+	eventually(t, fmt.Sprintf("%d records are written to %s at %s", n, topic, s.name), func(context.Context) error {
+		err := s.tryWrite(t, topic, partition, n, value)
+		// A topic whose start was refused is handed back first, and has its configs back and
+		// takes writes a moment later. Nothing was written by a refusal.
+		if err != nil && !errors.Is(err, kerr.PolicyViolation) {
+			t.Fatalf("write to %s at %s: %v", topic, s.name, err)
+		}
+		return err
+	})
 }
 
 func (s *side) tryWrite(t *testing.T, topic string, partition int32, n int, value string) error {

@@ -181,16 +181,19 @@ func await(ctx context.Context, limit time.Duration, cond func(ctx context.Conte
 	}
 }
 
-// request sends a mirror API to the first sidecar that answers.
+// request sends a mirror API to the first sidecar that answers. The connection to one that
+// was restarted, or whose broker was, ends with the first request: all are asked twice.
 func (e *env) request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	err := errors.New("no sidecar runs")
-	for i, b := range e.api.SeedBrokers() {
-		if !e.dst.Sidecars[i].Running() {
-			continue
-		}
-		var resp kmsg.Response
-		if resp, err = b.Request(ctx, req); err == nil {
-			return resp, nil
+	for range 2 {
+		for i, b := range e.api.SeedBrokers() {
+			if !e.dst.Sidecars[i].Running() {
+				continue
+			}
+			var resp kmsg.Response
+			if resp, err = b.Request(ctx, req); err == nil {
+				return resp, nil
+			}
 		}
 	}
 	return nil, err
