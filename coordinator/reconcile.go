@@ -46,17 +46,13 @@ type Reconciler struct {
 	c   *Coordinator
 	log *slog.Logger
 
-	wake chan struct{}
+	watcher
 
 	mu       sync.Mutex // guards the following
 	retry    map[topicKey]retry
 	stopping map[topicKey]stopWait // stops that wait
 	told     map[topicKey]string   // last thing logged as waited for
 	gone     map[int32]time.Time   // virtual brokers that are assigned and not alive, since when
-
-	stop    context.CancelFunc
-	done    chan struct{}
-	cancels []func()
 }
 
 // stopWait is since when a stop was seen to wait. It is told from others of the same topic by
@@ -89,53 +85,21 @@ func (r *Reconciler) hindrance(key topicKey) string {
 // NewReconciler returns the reconciler of a coordinator.
 func NewReconciler(c *Coordinator, log *slog.Logger) *Reconciler {
 	return &Reconciler{
-		c: c, log: log, wake: make(chan struct{}, 1),
+		c: c, log: log, watcher: newWatcher(),
 		retry: map[topicKey]retry{}, stopping: map[topicKey]stopWait{}, told: map[topicKey]string{}, gone: map[int32]time.Time{},
-		done: make(chan struct{}),
 	}
 }
 
 // Start begins to reconcile once the state was read.
 func (r *Reconciler) Start(context.Context) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	r.stop = cancel
-	r.cancels = append(r.cancels,
+	r.start(r.c.store.Ready(), r.run,
 		r.c.img.Subscribe(func(metadata.Delta) { r.poke() }),
 		r.c.view.Subscribe(func(Change) { r.poke() }))
-	go func() {
-		defer close(r.done)
-		select {
-		case <-r.c.store.Ready():
-			r.run(ctx)
-		case <-ctx.Done():
-		}
-	}()
 	return nil
 }
 
 // Stop ends reconciling; a step that is under way is given up.
-func (r *Reconciler) Stop(ctx context.Context) error {
-	if r.stop == nil {
-		return nil
-	}
-	for _, cancel := range r.cancels {
-		cancel()
-	}
-	r.stop()
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("reconciler: stop: %w", ctx.Err())
-	}
-}
-
-func (r *Reconciler) poke() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
+func (r *Reconciler) Stop(ctx context.Context) error { return r.end(ctx, "reconciler") }
 
 func (r *Reconciler) run(ctx context.Context) {
 	refresh := time.NewTicker(max(r.c.cfg.RefreshInterval, 100*time.Millisecond))

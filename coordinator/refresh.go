@@ -38,14 +38,10 @@ type Refresher struct {
 	rec *Reconciler
 	log *slog.Logger
 
-	wake chan struct{}
+	watcher
 
 	mu      sync.Mutex // guards the following
 	mirrors map[string]*refreshed
-
-	stop    context.CancelFunc
-	done    chan struct{}
-	cancels []func()
 }
 
 // refreshed is what is remembered of one mirror. All of it can be found out again.
@@ -68,7 +64,7 @@ type refreshed struct {
 
 // NewRefresher returns the refresher of a coordinator.
 func NewRefresher(c *Coordinator, rec *Reconciler, log *slog.Logger) *Refresher {
-	r := &Refresher{c: c, rec: rec, log: log, wake: make(chan struct{}, 1), mirrors: map[string]*refreshed{}, done: make(chan struct{})}
+	r := &Refresher{c: c, rec: rec, log: log, watcher: newWatcher(), mirrors: map[string]*refreshed{}}
 	c.refresher.Store(r)
 	return r
 }
@@ -97,47 +93,17 @@ func (c *Coordinator) skipReason(mirror, topic string) string {
 
 // Start begins to look once the state was read.
 func (r *Refresher) Start(context.Context) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	r.stop = cancel
-	r.cancels = append(r.cancels, r.c.view.Subscribe(func(c Change) {
-		if c.Reset || len(c.Mirrors) > 0 {
-			r.poke()
-		}
-	}))
-	go func() {
-		defer close(r.done)
-		select {
-		case <-r.c.store.Ready():
-			r.run(ctx)
-		case <-ctx.Done():
-		}
-	}()
+	r.start(r.c.store.Ready(), r.run,
+		r.c.view.Subscribe(func(c Change) {
+			if c.Reset || len(c.Mirrors) > 0 {
+				r.poke()
+			}
+		}))
 	return nil
 }
 
 // Stop ends looking; what is under way is given up.
-func (r *Refresher) Stop(ctx context.Context) error {
-	if r.stop == nil {
-		return nil
-	}
-	for _, cancel := range r.cancels {
-		cancel()
-	}
-	r.stop()
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("refresher: stop: %w", ctx.Err())
-	}
-}
-
-func (r *Refresher) poke() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
+func (r *Refresher) Stop(ctx context.Context) error { return r.end(ctx, "refresher") }
 
 func (r *Refresher) request(mirror string) {
 	r.mu.Lock()

@@ -45,15 +45,11 @@ type Sweeper struct {
 	log *slog.Logger
 	now func() time.Time
 
-	wake chan struct{}
+	watcher
 
 	mu    sync.Mutex // guards the following
 	found map[ids.TopicPartition]*stray
 	count int // partitions with a virtual replica among found
-
-	stop    context.CancelFunc
-	done    chan struct{}
-	cancels []func()
 }
 
 // stray is what is remembered of a partition that was found on virtual brokers.
@@ -72,8 +68,8 @@ type stray struct {
 // NewSweeper returns the sweeper of a coordinator.
 func NewSweeper(c *Coordinator, log *slog.Logger) *Sweeper {
 	s := &Sweeper{
-		c: c, log: log, now: time.Now, wake: make(chan struct{}, 1),
-		found: map[ids.TopicPartition]*stray{}, done: make(chan struct{}),
+		c: c, log: log, now: time.Now, watcher: newWatcher(),
+		found: map[ids.TopicPartition]*stray{},
 	}
 	c.sweeper.Store(s)
 	return s
@@ -81,9 +77,7 @@ func NewSweeper(c *Coordinator, log *slog.Logger) *Sweeper {
 
 // Start begins to sweep once the state was read.
 func (s *Sweeper) Start(context.Context) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	s.stop = cancel
-	s.cancels = append(s.cancels,
+	s.start(s.c.store.Ready(), s.run,
 		s.c.img.Subscribe(func(d metadata.Delta) {
 			if s.concerns(d) {
 				s.poke()
@@ -94,40 +88,11 @@ func (s *Sweeper) Start(context.Context) error {
 				s.poke()
 			}
 		}))
-	go func() {
-		defer close(s.done)
-		select {
-		case <-s.c.store.Ready():
-			s.run(ctx)
-		case <-ctx.Done():
-		}
-	}()
 	return nil
 }
 
 // Stop ends sweeping; what is under way is given up.
-func (s *Sweeper) Stop(ctx context.Context) error {
-	if s.stop == nil {
-		return nil
-	}
-	for _, cancel := range s.cancels {
-		cancel()
-	}
-	s.stop()
-	select {
-	case <-s.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("sweeper: stop: %w", ctx.Err())
-	}
-}
-
-func (s *Sweeper) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *Sweeper) Stop(ctx context.Context) error { return s.end(ctx, "sweeper") }
 
 // concerns tells cheaply whether a change of the metadata is worth a look.
 func (s *Sweeper) concerns(d metadata.Delta) bool {
