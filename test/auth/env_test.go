@@ -263,24 +263,9 @@ func (e *env) ask(t *testing.T, user string, n int, req kmsg.Request, opts ...kg
 	return resp
 }
 
-// eventually returns when fn does without an error.
 func eventually(t *testing.T, what string, fn func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := fn(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
+	harness.AwaitT(t, patience, what, fn)
 }
 
 func text(s *string) string {

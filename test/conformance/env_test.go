@@ -278,35 +278,9 @@ func askAt[R kmsg.Response](t *testing.T, addr string, req kmsg.Request, opts ..
 	return r
 }
 
-// eventually waits until cond returns no error.
 func eventually(t *testing.T, what string, cond func(ctx context.Context) error) {
 	t.Helper()
-	if err := await(t.Context(), patience, cond); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
-func await(ctx context.Context, timeout time.Duration, cond func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	tick := time.NewTicker(150 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
-		err := cond(ctx)
-		if err == nil {
-			return nil
-		}
-		// Why it is not so yet says more than that time was up in the middle of a question.
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), last)
-		case <-tick.C:
-		}
-	}
+	harness.AwaitT(t, patience, what, cond)
 }
 
 // outcome is what became of a command line.
@@ -690,18 +664,9 @@ func createTopic(t *testing.T, cl *kgo.Client, partitions int32, rf int16, topic
 		}
 		return err
 	})
-	eventually(t, "topic "+topic+" has leaders", func(ctx context.Context) error {
-		d, err := detail(ctx, adm, topic)
-		if err != nil {
-			return err
-		}
-		for _, p := range d.Partitions {
-			if p.Leader < 0 {
-				return fmt.Errorf("partition %d is led by %d", p.Partition, p.Leader)
-			}
-		}
-		return nil
-	})
+	if err := harness.AwaitTopic(t.Context(), cl, topic); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // write produces n records to the source, to the partitions in turn.

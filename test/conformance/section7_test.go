@@ -243,7 +243,7 @@ func fencedWrites(t *testing.T, e *env) {
 	}
 	// It ends by itself.
 	if err := produce(t.Context(), writer(t, e.back.Proxies()), topic, 1, 1, "later"); err != nil {
-		if await(t.Context(), patience, func(ctx contextT) error { return produce(ctx, once(t, e.back.Proxies()), topic, 1, 1, "later") }) != nil {
+		if harness.Await(t.Context(), patience, func(ctx contextT) error { return produce(ctx, once(t, e.back.Proxies()), topic, 1, 1, "later") }) != nil {
 			t.Errorf("the fence does not end: %v", err)
 		}
 	}

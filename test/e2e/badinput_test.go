@@ -122,10 +122,10 @@ func (e *env) testBadInput(t *testing.T) {
 	}
 
 	// What needs a mirror.
-	createTopic(t, e.dstAdmin, 1, 1, ours, "retention.ms", "-1")
+	createTopic(t, e.dstClient, 1, 1, ours, "retention.ms", "-1")
 	e.createSource(t, 1, ours)
 	write(t, e.writer(t, e.dst.Direct()), ours, 1, 11, "ours")
-	createTopic(t, e.dstAdmin, 2, 1, theirs)
+	createTopic(t, e.dstClient, 2, 1, theirs)
 	e.createSource(t, 3, theirs)
 	e.cli(t, "--create", "--mirror", mirror, "--mirror-config", good)
 	before = e.footprint(t)

@@ -174,35 +174,9 @@ func (e *env) client(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client 
 	return cl
 }
 
-// eventually waits until cond returns no error.
 func eventually(t *testing.T, what string, cond func(ctx context.Context) error) {
 	t.Helper()
-	if err := await(t.Context(), patience, cond); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
-func await(ctx context.Context, timeout time.Duration, cond func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
-		err := cond(ctx)
-		if err == nil {
-			return nil
-		}
-		// Why it is not so yet says more than that time was up in the middle of a question.
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), last)
-		case <-tick.C:
-		}
-	}
+	harness.AwaitT(t, patience, what, cond)
 }
 
 // cli runs kafka-cluster-mirrors and fails the test if that fails.
@@ -346,18 +320,21 @@ func (e *env) describeAt(ctx context.Context, cl *kgo.Client, mirror string) (ma
 // createSource creates topics at the source; configs are key, value, key, value …
 func (e *env) createSource(t *testing.T, partitions int32, topic string, configs ...string) {
 	t.Helper()
-	createTopic(t, e.srcAdmin, partitions, 1, topic, configs...)
+	createTopic(t, e.srcClient, partitions, 1, topic, configs...)
 }
 
-func createTopic(t *testing.T, adm *kadm.Client, partitions int32, rf int16, topic string, configs ...string) {
+func createTopic(t *testing.T, cl *kgo.Client, partitions int32, rf int16, topic string, configs ...string) {
 	t.Helper()
 	m := map[string]*string{}
 	for i := 0; i+1 < len(configs); i += 2 {
 		m[configs[i]] = &configs[i+1]
 	}
-	r, err := adm.CreateTopic(t.Context(), partitions, rf, m, topic)
+	r, err := kadm.NewClient(cl).CreateTopic(t.Context(), partitions, rf, m, topic)
 	if err == nil {
 		err = r.Err
+	}
+	if err == nil {
+		err = harness.AwaitTopic(t.Context(), cl, topic)
 	}
 	if err != nil {
 		t.Fatalf("create topic %s: %v", topic, err)

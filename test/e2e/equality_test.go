@@ -298,7 +298,7 @@ func (e *env) testOldRecords(t *testing.T, mirror string) {
 	e.waitMirrored(t, topic)
 
 	// An ordinary topic of the destination shows that retention has run since.
-	createTopic(t, e.dstAdmin, 1, 1, control)
+	createTopic(t, e.dstClient, 1, 1, control)
 	produce(e.dstClient, control)
 	eventually(t, "retention takes the control topic's records", func(ctx context.Context) error {
 		starts, err := e.dstAdmin.ListStartOffsets(ctx, control)

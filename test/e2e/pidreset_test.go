@@ -84,7 +84,7 @@ func (e *env) checkReset(t *testing.T, topic string, at int64, lastMirrorEpoch i
 	t.Helper()
 	for _, n := range e.dst.Cluster.Brokers() {
 		var found bool
-		err := await(t.Context(), patience, func(context.Context) error {
+		err := harness.Await(t.Context(), patience, func(context.Context) error {
 			log, err := rawLog(n, topic, 0)
 			if err != nil {
 				return err

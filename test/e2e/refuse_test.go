@@ -170,7 +170,7 @@ func saramaTransaction(seeds []string, topic string) error {
 // testMixed sends one request with an ordinary topic and a mirror topic.
 func (e *env) testMixed(t *testing.T, mirror, topic string) {
 	const ordinary = "ordinary"
-	createTopic(t, e.dstAdmin, 1, 1, ordinary)
+	createTopic(t, e.dstClient, 1, 1, ordinary)
 	leader := e.topicT(t, ordinary).Partitions[0].Leader
 	req := kmsg.NewPtrProduceRequest()
 	req.Acks, req.TimeoutMillis = -1, 5000
@@ -184,14 +184,22 @@ func (e *env) testMixed(t *testing.T, mirror, topic string) {
 		req.Topics = append(req.Topics, rt)
 	}
 	cl := e.client(t, []string{e.dst.Sidecar(leader).Proxy})
-	resp, err := cl.SeedBrokers()[0].Request(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := resp.(*kmsg.ProduceResponse)
-	if len(r.Topics) != 2 {
-		t.Fatalf("an answer for %d topics", len(r.Topics))
-	}
+	var r *kmsg.ProduceResponse
+	eventually(t, "the ordinary topic takes writes", func(ctx context.Context) error {
+		resp, err := cl.SeedBrokers()[0].Request(ctx, req)
+		if err != nil {
+			return err
+		}
+		r = resp.(*kmsg.ProduceResponse)
+		if len(r.Topics) != 2 {
+			t.Fatalf("an answer for %d topics", len(r.Topics))
+		}
+		// A broker shows itself as the leader a moment before it is.
+		if err := kerr.ErrorForCode(r.Topics[1].Partitions[0].ErrorCode); kerr.IsRetriable(err) {
+			return err
+		}
+		return nil
+	})
 	for i, name := range []string{topic, ordinary} {
 		p := r.Topics[i].Partitions[0]
 		err := kerr.ErrorForCode(p.ErrorCode)

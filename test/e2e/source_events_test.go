@@ -266,7 +266,7 @@ func TestSourceUncleanElection(t *testing.T) {
 		Properties: map[string]string{"default.replication.factor": "2", "offsets.topic.replication.factor": "2"},
 	}, destination(harness.Version44, 2))
 	const mirror, topic = "unclean", "unclean"
-	createTopic(t, e.srcAdmin, 1, 2, topic, "unclean.leader.election.enable", "true", "min.insync.replicas", "1", "retention.ms", "-1")
+	createTopic(t, e.srcClient, 1, 2, topic, "unclean.leader.election.enable", "true", "min.insync.replicas", "1", "retention.ms", "-1")
 	producer := e.writer(t, e.src.Bootstrap(harness.ListenerInternal))
 	write(t, producer, topic, 1, 100, "both have")
 	e.createMirror(t, mirror)
@@ -354,7 +354,7 @@ func (e *env) sourceLeader(t *testing.T, topic string) int32 {
 }
 
 func waitLogEnd(ctx context.Context, n *harness.Node, topic string, want int64) error {
-	return await(ctx, 30*time.Second, func(context.Context) error {
+	return harness.Await(ctx, 30*time.Second, func(context.Context) error {
 		log, err := n.ReadLog(topic, 0)
 		if err == nil && log.EndOffset() != want {
 			err = fmt.Errorf("%s on %s ends at %d, want %d", topic, n, log.EndOffset(), want)

@@ -131,7 +131,7 @@ func (e *env) testCycles(t *testing.T, mirror string) {
 		e.createSource(t, 2, topic, "retention.ms", "-1", "segment.bytes", "1048576")
 		write(t, producer, topic, 2, 50, "before")
 	}
-	createTopic(t, e.dstAdmin, 2, int16(len(e.dst.Cluster.Brokers())), existing, "max.message.bytes", "2000000", "min.insync.replicas", "1")
+	createTopic(t, e.dstClient, 2, int16(len(e.dst.Cluster.Brokers())), existing, "max.message.bytes", "2000000", "min.insync.replicas", "1")
 	for round := range 3 {
 		e.mirrorTopics(t, mirror, fresh, existing)
 		for _, topic := range []string{fresh, existing} {

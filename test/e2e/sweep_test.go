@@ -35,7 +35,7 @@ func TestSweep(t *testing.T) {
 	for i := 0; i < 12 && (landed[2] == 0 || alone == 0); i++ {
 		for _, rf := range []int16{1, 2} {
 			name := fmt.Sprintf("ordinary-%d-%d", rf, i)
-			createTopic(t, e.dstAdmin, 4, rf, name)
+			createTopic(t, e.dstClient, 4, rf, name)
 			factors[name] = int(rf)
 			eventually(t, name+" is there", func(ctx context.Context) error {
 				d, err := e.topic(ctx, name)

@@ -43,9 +43,10 @@ type side struct {
 	name    string
 	brokers int
 
-	admin *kadm.Client // around the proxies
-	api   *kgo.Client  // sends mirror APIs to the proxies
-	users *kgo.Client  // a producer that comes through the proxies
+	client *kgo.Client // around the proxies
+	admin  *kadm.Client
+	api    *kgo.Client // sends mirror APIs to the proxies
+	users  *kgo.Client // a producer that comes through the proxies
 }
 
 // startSides starts clusters of the given sizes, named a, b, c, at once.
@@ -80,7 +81,8 @@ func startSides(t *testing.T, brokers ...int) []*side {
 		t.Fatal(err)
 	}
 	for _, s := range sides {
-		s.admin = kadm.NewClient(client(t, s.Direct()))
+		s.client = client(t, s.Direct())
+		s.admin = kadm.NewClient(s.client)
 		s.api = client(t, s.Proxies(), kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())))
 		s.users = client(t, s.Proxies(), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 			kgo.ProducerBatchCompression(kgo.NoCompression())) // so that values are found in the logs
@@ -133,28 +135,9 @@ func client(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// eventually waits until cond returns no error.
 func eventually(t *testing.T, what string, cond func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
-		err := cond(ctx)
-		if err == nil {
-			return
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, last)
-		case <-tick.C:
-		}
-	}
+	harness.AwaitT(t, patience, what, cond)
 }
 
 // ask sends a mirror API to any proxy. All of them may be sent again, and a sidecar that was
@@ -323,6 +306,9 @@ func (s *side) topic(t *testing.T, partitions int32, name string) {
 	r, err := s.admin.CreateTopic(t.Context(), partitions, int16(s.brokers), map[string]*string{"retention.ms": &forever}, name)
 	if err == nil {
 		err = r.Err
+	}
+	if err == nil {
+		err = harness.AwaitTopic(t.Context(), s.client, name)
 	}
 	if err != nil {
 		t.Fatalf("create topic %s at %s: %v", name, s.name, err)

@@ -6,6 +6,10 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // awaitPoll is the time between two looks of [Await].
@@ -47,3 +51,49 @@ func AwaitT(tb testing.TB, limit time.Duration, what string, cond func(ctx conte
 // Full tells whether tests shall run in their long form: all orders, all versions, large amounts
 // (MIRROR_FULL=1, as the make targets set it). Without it they take what CI has time for.
 func Full() bool { return os.Getenv("MIRROR_FULL") == "1" }
+
+// topicLimit is what a new topic takes at most to be known everywhere, on a loaded machine.
+const topicLimit = time.Minute
+
+// AwaitTopic returns when every live broker knows the topic and a leader of each of its partitions.
+// The controller answers CreateTopics before any broker has heard of the topic, and whoever is asked
+// next may be the last to hear of it.
+func AwaitTopic(ctx context.Context, cl *kgo.Client, topic string) error {
+	req := kmsg.NewPtrMetadataRequest()
+	rt := kmsg.NewMetadataRequestTopic()
+	rt.Topic = &topic
+	req.Topics = append(req.Topics, rt)
+	return Await(ctx, topicLimit, func(ctx context.Context) error {
+		resp, err := req.RequestWith(ctx, cl)
+		if err != nil {
+			return err
+		}
+		for _, b := range resp.Brokers {
+			r, err := cl.Broker(int(b.NodeID)).RetriableRequest(ctx, req)
+			if err != nil {
+				return fmt.Errorf("ask broker %d for topic %s: %w", b.NodeID, topic, err)
+			}
+			if err := topicKnown(r.(*kmsg.MetadataResponse)); err != nil {
+				return fmt.Errorf("broker %d, topic %s: %w", b.NodeID, topic, err)
+			}
+		}
+		return nil
+	})
+}
+
+func topicKnown(r *kmsg.MetadataResponse) error {
+	for _, t := range r.Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return err
+		}
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return fmt.Errorf("partition %d: %w", p.Partition, err)
+			}
+			if p.Leader < 0 {
+				return fmt.Errorf("partition %d is led by nobody", p.Partition)
+			}
+		}
+	}
+	return nil
+}

@@ -55,13 +55,13 @@ func findHook(known map[string]hookFunc, words []string) (string, func(context.C
 
 // topics creates topics at the source, with records.
 func (w *world) topics(ctx context.Context, names []string) error {
-	adm, err := admin(w.src)
+	cl, err := w.src.Cluster.Client()
 	if err != nil {
 		return err
 	}
-	defer adm.Close()
+	defer cl.Close()
 	for _, n := range names {
-		if err := createTopic(ctx, adm, n, partitions); err != nil {
+		if err := createTopic(ctx, cl, n, partitions); err != nil {
 			return err
 		}
 		if err := produce(ctx, w.src.Direct(), n, partitions, perTopic, "source"); err != nil {
@@ -71,10 +71,13 @@ func (w *world) topics(ctx context.Context, names []string) error {
 	return nil
 }
 
-func createTopic(ctx context.Context, adm *kadm.Client, name string, partitions int32) error {
-	r, err := adm.CreateTopic(ctx, partitions, -1, nil, name)
+func createTopic(ctx context.Context, cl *kgo.Client, name string, partitions int32) error {
+	r, err := kadm.NewClient(cl).CreateTopic(ctx, partitions, -1, nil, name)
 	if err == nil {
 		err = r.Err
+	}
+	if err == nil {
+		err = harness.AwaitTopic(ctx, cl, name)
 	}
 	if err != nil {
 		return fmt.Errorf("create topic %s: %w", name, err)
@@ -271,12 +274,12 @@ func (w *world) writtenOnce(ctx context.Context, args []string) error {
 func (w *world) parted(ctx context.Context, args []string) error {
 	const mirror = "there"
 	topic := args[0]
-	adm, err := admin(w.src)
+	cl, err := w.src.Cluster.Client()
 	if err != nil {
 		return err
 	}
-	defer adm.Close()
-	if err := createTopic(ctx, adm, topic, 1); err != nil {
+	defer cl.Close()
+	if err := createTopic(ctx, cl, topic, 1); err != nil {
 		return err
 	}
 	if err := produce(ctx, w.src.Proxies(), topic, 1, 500, "both"); err != nil {

@@ -45,9 +45,10 @@ type env struct {
 	src *harness.Cluster
 	dst *stack.Stack
 
-	srcAdmin, dstAdmin *kadm.Client
-	writer             *kgo.Client // of the source
-	api                *kgo.Client // sends mirror APIs to the proxies
+	srcClient, dstClient *kgo.Client
+	srcAdmin, dstAdmin   *kadm.Client
+	writer               *kgo.Client // of the source
+	api                  *kgo.Client // sends mirror APIs to the proxies
 }
 
 func start(t *testing.T) *env {
@@ -82,8 +83,8 @@ func start(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	quick := []kgo.Opt{kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second)}
-	e.srcAdmin = kadm.NewClient(e.src.ClientT(t, quick...))
-	e.dstAdmin = kadm.NewClient(e.dst.Cluster.ClientT(t, quick...))
+	e.srcClient, e.dstClient = e.src.ClientT(t, quick...), e.dst.Cluster.ClientT(t, quick...)
+	e.srcAdmin, e.dstAdmin = kadm.NewClient(e.srcClient), kadm.NewClient(e.dstClient)
 	e.writer = e.src.ClientT(t, append(quick, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	e.api = client(t, e.dst.Proxies(), kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())))
 	bootstrap := strings.Join(e.src.Bootstrap(harness.ListenerInternal), ",")
@@ -151,34 +152,9 @@ func text(s *string) string {
 	return *s
 }
 
-// eventually waits until cond returns no error.
 func eventually(t *testing.T, what string, cond func(ctx context.Context) error) {
 	t.Helper()
-	if err := await(t.Context(), patience, cond); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
-func await(ctx context.Context, limit time.Duration, cond func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
-		err := cond(ctx)
-		if err == nil {
-			return nil
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), last)
-		case <-tick.C:
-		}
-	}
+	harness.AwaitT(t, patience, what, cond)
 }
 
 // request sends a mirror API to the first sidecar that answers. The connection to one that
@@ -330,6 +306,11 @@ func (e *env) prepareOn(t *testing.T, topic string, replicas int) prepared {
 	}
 	if _, err := e.dstAdmin.CreateTopic(t.Context(), 1, int16(replicas), own, topic); err != nil {
 		t.Fatal(err)
+	}
+	for _, cl := range []*kgo.Client{e.srcClient, e.dstClient} {
+		if err := harness.AwaitTopic(t.Context(), cl, topic); err != nil {
+			t.Fatal(err)
+		}
 	}
 	write(t, e.writer, topic, committed)
 	tx := client(t, e.src.Bootstrap(harness.ListenerInternal), kgo.TransactionalID("open-"+topic), kgo.TransactionTimeout(14*time.Minute),
