@@ -21,6 +21,7 @@ type Cluster struct {
 	dir   string
 	java  string
 	nodes []*Node // brokers first, then separate controllers, ascending
+	zoo   *zooKeeper
 }
 
 // bindTries is how often Start picks other ports when somebody took one of them.
@@ -46,8 +47,10 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if err := in.ensureArchive(ctx, java, cfg.Log); err != nil {
-		return fail(err)
+	if !cfg.ZooKeeper { // what an archive is made of is a KRaft node's start
+		if err := in.ensureArchive(ctx, java, cfg.Log); err != nil {
+			return fail(err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
 	defer cancel()
@@ -85,10 +88,16 @@ func startOnce(ctx context.Context, cfg Config, in *Installation) (_ *Cluster, e
 			err = errors.Join(err, c.Stop())
 		}
 	}()
+	if cfg.ZooKeeper {
+		if c.zoo, err = startZooKeeper(ctx, in, c.dir, java); err != nil {
+			return nil, err
+		}
+		cfg.zooKeeperAt = c.zoo.addr
+	}
 	v := voters(plans)
 	for _, p := range plans {
 		props := cfg.properties(p, v)
-		n := &Node{cluster: c, plan: p, dataDirs: splitList(props["log.dirs"])}
+		n := &Node{cluster: c, plan: p, dataDirs: splitList(props["log.dirs"]), metadataDir: props["metadata.log.dir"]}
 		c.nodes = append(c.nodes, n)
 		// A folder left by a failed try has the wrong ports and maybe half a log.
 		if err := os.RemoveAll(p.dir); err != nil {
@@ -104,7 +113,9 @@ func startOnce(ctx context.Context, cfg Config, in *Installation) (_ *Cluster, e
 	begun := time.Now()
 	g, gctx := errgroup.WithContext(ctx)
 	for _, n := range c.nodes {
-		g.Go(func() error { return n.format(gctx) })
+		if !cfg.ZooKeeper { // brokers of a ZooKeeper make their folders themselves
+			g.Go(func() error { return n.format(gctx) })
+		}
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
@@ -117,6 +128,11 @@ func startOnce(ctx context.Context, cfg Config, in *Installation) (_ *Cluster, e
 	}
 	if err := c.WaitReady(ctx); err != nil {
 		return nil, err
+	}
+	if cfg.ZooKeeper {
+		if c.cfg.ClusterID, err = c.askID(ctx); err != nil {
+			return nil, err
+		}
 	}
 	cfg.Log.Info("cluster started", "cluster", cfg.Name, "version", in.Version, "nodes", len(c.nodes),
 		"format", formatted.Sub(begun).Round(time.Millisecond), "ready", time.Since(formatted).Round(time.Millisecond))
@@ -142,6 +158,7 @@ func (c *Cluster) Stop() error {
 		wg.Go(func() { errs[i] = n.Kill() })
 	}
 	wg.Wait()
+	errs = append(errs, c.zoo.stop())
 	var removed error
 	if !c.cfg.KeepDir {
 		removed = c.removeDir()
@@ -161,6 +178,9 @@ func (c *Cluster) removeDir() error {
 	var errs []error
 	for _, n := range c.nodes {
 		errs = append(errs, os.RemoveAll(n.plan.dir))
+	}
+	if c.zoo != nil {
+		errs = append(errs, os.RemoveAll(c.zoo.dir))
 	}
 	_ = os.Remove(c.dir) // stays if it holds more
 	return errors.Join(errs...)

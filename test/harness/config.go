@@ -3,6 +3,7 @@ package harness
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -36,9 +37,13 @@ type Config struct {
 	Installation *Installation // instead of Version, when jars are at hand
 
 	Brokers     int
-	Controllers int   // separate controllers; 0: every broker is a controller too
-	FirstID     int32 // id of the first broker, the others follow; 1 when 0
-	ClusterID   string
+	Controllers int // separate controllers; 0: every broker is a controller too
+	// ZooKeeper has the brokers use a ZooKeeper of the harness's own instead of KRaft, which is
+	// what clusters before 3.3 do, and those before 4.0 can. Its JVM is started and stopped with
+	// the cluster.
+	ZooKeeper bool
+	FirstID   int32 // id of the first broker, the others follow; 1 when 0
+	ClusterID string
 
 	// Properties go to every node, NodeProperties to one; both override what the
 	// harness sets, and the latter the former. broker.session.timeout.ms is
@@ -50,6 +55,8 @@ type Config struct {
 	Advertise func(id int32) string
 	// ReplicaLagTimeMax is replica.lag.time.max.ms, Kafka's own when 0.
 	ReplicaLagTimeMax time.Duration
+	// LogDirs is how many log directories a broker has; 1 when 0.
+	LogDirs int
 
 	// Format adds arguments to StorageTool's format, such as --release-version
 	// 4.3 or --feature eligible.leader.replicas.version=1 or --add-scram ….
@@ -70,6 +77,8 @@ type Config struct {
 	// StartTimeout bounds the start of a cluster, and of one node; two minutes when 0.
 	StartTimeout time.Duration
 	Log          *slog.Logger // nil: none
+
+	zooKeeperAt string // host:port, once it is known
 }
 
 // Role of a node.
@@ -88,6 +97,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Brokers < 1 || c.Controllers < 0 {
 		return c, fmt.Errorf("%d brokers and %d controllers make no cluster", c.Brokers, c.Controllers)
+	}
+	if c.ZooKeeper && c.Controllers > 0 {
+		return c, errors.New("a cluster with ZooKeeper has no KRaft controllers")
 	}
 	if c.FirstID == 0 {
 		c.FirstID = 1
@@ -149,7 +161,7 @@ func (c Config) plan(dir string) ([]nodePlan, error) {
 	var nodes []nodePlan
 	for i := range int32(c.Brokers) {
 		n := nodePlan{id: c.FirstID + i, role: RoleBroker, ports: map[string]int{ListenerInternal: 0, ListenerClient: 0}}
-		if c.Controllers == 0 {
+		if c.Controllers == 0 && !c.ZooKeeper {
 			n.role = RoleCombined
 			n.ports[ListenerController] = 0
 		}
@@ -193,12 +205,8 @@ func voters(nodes []nodePlan) string {
 func (c Config) properties(n nodePlan, voters string) map[string]string {
 	rf := strconv.Itoa(min(3, c.Brokers))
 	p := map[string]string{
-		"process.roles":                  string(n.role),
-		"node.id":                        strconv.Itoa(int(n.id)),
-		"controller.quorum.voters":       voters,
-		"controller.listener.names":      ListenerController,
 		"listener.security.protocol.map": ListenerInternal + ":PLAINTEXT," + ListenerClient + ":PLAINTEXT," + ListenerController + ":PLAINTEXT",
-		"log.dirs":                       filepath.Join(n.dir, "data"),
+		"log.dirs":                       strings.Join(c.logDirs(n), ","),
 
 		// Small and quick: a test has few groups and few transactions.
 		"offsets.topic.num.partitions":                     "2",
@@ -221,6 +229,16 @@ func (c Config) properties(n nodePlan, voters string) map[string]string {
 		"log.message.timestamp.after.max.ms":  "9223372036854775807",
 		"log.message.timestamp.before.max.ms": "9223372036854775807",
 	}
+	if c.ZooKeeper {
+		p["broker.id"] = strconv.Itoa(int(n.id))
+		p["zookeeper.connect"] = c.zooKeeperAt
+		p["zookeeper.session.timeout.ms"] = "9000" // as long as a session with KRaft
+	} else {
+		p["process.roles"] = string(n.role)
+		p["node.id"] = strconv.Itoa(int(n.id))
+		p["controller.quorum.voters"] = voters
+		p["controller.listener.names"] = ListenerController
+	}
 	var listeners, advertised []string
 	for _, name := range sortedKeys(n.ports) {
 		own := n.addr(name)
@@ -240,6 +258,10 @@ func (c Config) properties(n nodePlan, voters string) map[string]string {
 		p["advertised.listeners"] = strings.Join(advertised, ",")
 		p["inter.broker.listener.name"] = ListenerInternal
 	}
+	if n.role != RoleController && c.LogDirs > 1 {
+		// A node without the directory of the metadata log cannot go on.
+		p["metadata.log.dir"] = filepath.Join(n.dir, "metadata")
+	}
 	if c.ReplicaLagTimeMax > 0 {
 		p["replica.lag.time.max.ms"] = strconv.FormatInt(c.ReplicaLagTimeMax.Milliseconds(), 10)
 	}
@@ -248,6 +270,18 @@ func (c Config) properties(n nodePlan, voters string) map[string]string {
 		maps.Copy(p, c.NodeProperties(n.id))
 	}
 	return p
+}
+
+// logDirs are the node's log.dirs.
+func (c Config) logDirs(n nodePlan) []string {
+	dirs := []string{filepath.Join(n.dir, "data")}
+	if n.role == RoleController {
+		return dirs
+	}
+	for i := 2; i <= c.LogDirs; i++ {
+		dirs = append(dirs, filepath.Join(n.dir, fmt.Sprintf("data-%d", i)))
+	}
+	return dirs
 }
 
 // propertiesText writes a Java properties file.

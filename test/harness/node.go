@@ -16,10 +16,13 @@ type Node struct {
 	cluster  *Cluster
 	plan     nodePlan
 	dataDirs []string
+	// metadataDir is metadata.log.dir, "" if that is the first of dataDirs.
+	metadataDir string
 
 	mu   sync.Mutex
-	proc *Process // nil before the first start
-	from int64    // where the present process's part of the log begins
+	in   *Installation // what the next start runs from
+	proc *Process      // nil before the first start
+	from int64         // where the present process's part of the log begins
 }
 
 // ID is the node's id.
@@ -50,6 +53,21 @@ func (n *Node) String() string {
 	return fmt.Sprintf("%s node %d (%s)", n.cluster.cfg.Name, n.plan.id, n.plan.role)
 }
 
+// Use has the node run from other jars from its next start on, with the data that it has: an
+// upgrade, once it was stopped and started again.
+func (n *Node) Use(in *Installation) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.in = in
+}
+
+// Installation gives the jars that the node's next start runs from.
+func (n *Node) Installation() *Installation {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.in
+}
+
 func (n *Node) process() *Process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,7 +95,7 @@ func (n *Node) PID() int {
 }
 
 func (n *Node) format(ctx context.Context) error {
-	in := n.cluster.in
+	in := n.Installation()
 	class, err := in.FindClass("kafka.tools.StorageTool", "org.apache.kafka.tools.StorageTool")
 	if err != nil {
 		return err
@@ -103,8 +121,9 @@ func (n *Node) launch(ctx context.Context) error {
 	}
 	c := n.cluster
 	argv := append([]string{c.java}, c.cfg.jvmFlags()...)
-	argv = append(argv, c.in.archiveFlags(c.java)...)
-	argv = append(argv, "-Dlog4j2.configurationFile="+c.in.brokerLogging, "-cp", c.in.Classpath(), "kafka.Kafka", n.PropertiesFile())
+	argv = append(argv, n.in.archiveFlags(c.java)...)
+	argv = append(argv, n.in.loggingFlags()...)
+	argv = append(argv, "-cp", n.in.Classpath(), "kafka.Kafka", n.PropertiesFile())
 	p, err := StartProcess(ctx, n.String(), argv, nil, n.LogFile())
 	if err != nil {
 		return err

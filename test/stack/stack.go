@@ -42,6 +42,8 @@ type Config struct {
 	Bin string
 	// Sidecar adds keys to every sidecar's properties file.
 	Sidecar map[string]string
+	// EachSidecar adds keys to one sidecar's, over those of Sidecar; nil adds none.
+	EachSidecar func(c *Sidecar) map[string]string
 	// NoSidecars leaves the sidecars to StartSidecars.
 	NoSidecars bool
 	Log        *slog.Logger
@@ -98,7 +100,14 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 		return nil, err
 	}
 	for _, c := range s.Sidecars {
-		if err = c.configure(s.Cluster, dir, len(s.Sidecars), cfg.Sidecar); err != nil {
+		extra := maps.Clone(cfg.Sidecar)
+		if cfg.EachSidecar != nil {
+			if extra == nil {
+				extra = map[string]string{}
+			}
+			maps.Copy(extra, cfg.EachSidecar(c))
+		}
+		if err = c.configure(s.Cluster, dir, len(s.Sidecars), extra); err != nil {
 			return nil, err
 		}
 	}
