@@ -49,8 +49,9 @@ type Installation struct {
 	Version string
 	Libs    string // folder of the jars
 	// brokerLogging and toolLogging are log4j2 configurations: everything at
-	// INFO to standard output, and warnings to standard error.
-	brokerLogging, toolLogging string
+	// INFO to standard output, and warnings to standard error. oldLogging is the former in the
+	// words of log4j 1, which may be the one that versions before 4.0 find first.
+	brokerLogging, toolLogging, oldLogging string
 }
 
 // Install finds or fetches the jars of a version. It may take minutes the
@@ -257,10 +258,22 @@ rootLogger.level=WARN
 rootLogger.appenderRef.err.ref=err
 `
 
+const oldLogging = `log4j.rootLogger=INFO, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
+`
+
+// loggingFlags are what a JVM that stays needs to log as the harness expects.
+func (in *Installation) loggingFlags() []string {
+	return []string{"-Dlog4j2.configurationFile=" + in.brokerLogging, "-Dlog4j.configuration=file:" + in.oldLogging}
+}
+
 func (in *Installation) writeLogging(cache string) error {
 	in.brokerLogging = filepath.Join(cache, "log4j2-broker.properties")
 	in.toolLogging = filepath.Join(cache, "log4j2-tool.properties")
-	for name, text := range map[string]string{in.brokerLogging: brokerLogging, in.toolLogging: toolLogging} {
+	in.oldLogging = filepath.Join(cache, "log4j1-broker.properties")
+	for name, text := range map[string]string{in.brokerLogging: brokerLogging, in.toolLogging: toolLogging, in.oldLogging: oldLogging} {
 		if old, err := os.ReadFile(name); err == nil && string(old) == text {
 			continue
 		}

@@ -81,7 +81,7 @@ func (n *Node) DumpLog(ctx context.Context, topic string, partition int32) (Log,
 	if err != nil {
 		return fail(err)
 	}
-	in := n.cluster.in
+	in := n.Installation()
 	class, err := in.FindClass("org.apache.kafka.tools.DumpLogSegments", "kafka.tools.DumpLogSegments")
 	if err != nil {
 		return fail(err)
