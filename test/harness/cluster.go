@@ -97,7 +97,7 @@ func startOnce(ctx context.Context, cfg Config, in *Installation) (_ *Cluster, e
 	v := voters(plans)
 	for _, p := range plans {
 		props := cfg.properties(p, v)
-		n := &Node{cluster: c, plan: p, dataDirs: splitList(props["log.dirs"]), metadataDir: props["metadata.log.dir"]}
+		n := &Node{cluster: c, plan: p, dataDirs: splitList(props["log.dirs"]), metadataDir: props["metadata.log.dir"], in: in}
 		c.nodes = append(c.nodes, n)
 		// A folder left by a failed try has the wrong ports and maybe half a log.
 		if err := os.RemoveAll(p.dir); err != nil {
