@@ -104,3 +104,21 @@ func (b *buffer) evict(below int64, keep int64) (start int64, ok bool) {
 	}
 	return start, ok
 }
+
+// needed returns the bytes that evict(below, 0) would leave.
+func (b *buffer) needed(below int64) int64 {
+	live := b.kept[b.head:]
+	i := sort.Search(len(live), func(i int) bool { return live[i].LastOffset() >= below })
+	var n int64
+	var last *pool.Buffer
+	for _, x := range live[i:] {
+		switch {
+		case x.in == nil:
+			n += int64(len(x.Batch))
+		case x.in != last:
+			n += x.in.Size()
+			last = x.in
+		}
+	}
+	return n
+}

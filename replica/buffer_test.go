@@ -136,3 +136,19 @@ func TestBufferReadsFromTheMiddleUpToABound(t *testing.T) {
 		t.Errorf("%d bytes held in the end", u.Held)
 	}
 }
+
+// TestBufferNeeded: what is told as pinned is what evicting leaves.
+func TestBufferNeeded(t *testing.T) {
+	for below := int64(-1); below <= 6; below++ {
+		p := pool.New(1 << 30)
+		b, _ := filled(t, p,
+			[]batch.Batch{batchtest.Sized(0, 20<<10, nil), batchtest.Sized(1, 20<<10, nil)},
+			[]batch.Batch{batchtest.Sized(2, 20<<10, nil)}, []batch.Batch{batchtest.Sized(3, 20<<10, nil), batchtest.Sized(4, 30<<10, nil)})
+		want := b.needed(below)
+		b.evict(below, 0)
+		if b.bytes != want {
+			t.Errorf("below %d: %d bytes are told as needed, %d are left", below, want, b.bytes)
+		}
+		b.reset()
+	}
+}

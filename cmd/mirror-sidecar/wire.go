@@ -337,7 +337,7 @@ func newManager(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, b
 	}
 	l.manager, l.sources = m, sources
 	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
-	return m, nil
+	return m, reg.Register(m)
 }
 
 // behindVirtual lists whom the virtual listener relays to, best first. Who comes there found
