@@ -53,6 +53,9 @@ type Config struct {
 	// Advertise gives the host:port that a broker's CLIENT listener advertises;
 	// nil or "" means its own address.
 	Advertise func(id int32) string
+	// Network, if any, stands between the nodes and whoever calls them, each other included: others
+	// are told its addresses. The harness's own clients start at the nodes' own ones.
+	Network Network
 	// ReplicaLagTimeMax is replica.lag.time.max.ms, Kafka's own when 0.
 	ReplicaLagTimeMax time.Duration
 	// LogDirs is how many log directories a broker has; 1 when 0.
@@ -79,6 +82,14 @@ type Config struct {
 	Log          *slog.Logger // nil: none
 
 	zooKeeperAt string // host:port, once it is known
+}
+
+// Network can put itself between the processes of a test; package test/links has one.
+type Network interface {
+	// Expose gives the address at which others reach a party that listens at addr.
+	Expose(party, addr string) (string, error)
+	// Start starts a process by start, which gives its pid, and knows it by the party's name.
+	Start(party string, start func() (pid int, err error)) error
 }
 
 // Role of a node.
@@ -145,6 +156,7 @@ type nodePlan struct {
 	role  Role
 	ports map[string]int // by listener name
 	dir   string
+	told  map[string]string // what others are told instead, by listener name
 }
 
 func (n nodePlan) addr(listener string) string {
@@ -153,6 +165,37 @@ func (n nodePlan) addr(listener string) string {
 		return ""
 	}
 	return net.JoinHostPort(loopback, strconv.Itoa(port))
+}
+
+// advertised is the address that others are told.
+func (n nodePlan) advertised(listener string) string {
+	if a := n.told[listener]; a != "" {
+		return a
+	}
+	return n.addr(listener)
+}
+
+// party is the node's name in the network.
+func (c Config) party(id int32) string { return fmt.Sprintf("%s-%d", c.Name, id) }
+
+// expose gives every listener an address in the network. That of CONTROLLER is a party of its own,
+// for a node that is cut off as a controller may be reached as a broker.
+func (c Config) expose(n *nodePlan) error {
+	if c.Network == nil {
+		return nil
+	}
+	n.told = map[string]string{}
+	for name := range n.ports {
+		party := c.party(n.id)
+		if name == ListenerController {
+			party = "controller." + party
+		}
+		var err error
+		if n.told[name], err = c.Network.Expose(party, n.addr(name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const loopback = "127.0.0.1"
@@ -187,6 +230,9 @@ func (c Config) plan(dir string) ([]nodePlan, error) {
 		for _, name := range sortedKeys(n.ports) {
 			n.ports[name], ports = ports[0], ports[1:]
 		}
+		if err := c.expose(n); err != nil {
+			return nil, err
+		}
 	}
 	return nodes, nil
 }
@@ -195,7 +241,7 @@ func voters(nodes []nodePlan) string {
 	var out []string
 	for _, n := range nodes {
 		if n.role != RoleBroker {
-			out = append(out, fmt.Sprintf("%d@%s", n.id, n.addr(ListenerController)))
+			out = append(out, fmt.Sprintf("%d@%s", n.id, n.advertised(ListenerController)))
 		}
 	}
 	return strings.Join(out, ",")
@@ -246,6 +292,7 @@ func (c Config) properties(n nodePlan, voters string) map[string]string {
 		if name == ListenerController {
 			continue
 		}
+		own = n.advertised(name)
 		if name == ListenerClient && c.Advertise != nil {
 			if a := c.Advertise(n.id); a != "" {
 				own = a

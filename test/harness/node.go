@@ -34,6 +34,13 @@ func (n *Node) Role() Role { return n.plan.role }
 // Addr is the address that the node listens on, "" if it has no such listener.
 func (n *Node) Addr(listener string) string { return n.plan.addr(listener) }
 
+// Advertised is the address of a listener that others are told: the network's if there is one, else
+// the node's own. (What CLIENT advertises by Config.Advertise is somebody else's.)
+func (n *Node) Advertised(listener string) string { return n.plan.advertised(listener) }
+
+// Party is the node's name in the network.
+func (n *Node) Party() string { return n.cluster.cfg.party(n.plan.id) }
+
 // DataDir is the first of the node's log.dirs.
 func (n *Node) DataDir() string { return n.dataDirs[0] }
 
@@ -124,12 +131,19 @@ func (n *Node) launch(ctx context.Context) error {
 	argv = append(argv, n.in.archiveFlags(c.java)...)
 	argv = append(argv, n.in.loggingFlags()...)
 	argv = append(argv, "-cp", n.in.Classpath(), "kafka.Kafka", n.PropertiesFile())
-	p, err := StartProcess(ctx, n.String(), argv, nil, n.LogFile())
-	if err != nil {
-		return err
+	start := func() (int, error) {
+		p, err := StartProcess(ctx, n.String(), argv, nil, n.LogFile())
+		if err != nil {
+			return 0, err
+		}
+		n.proc = p
+		return p.PID(), nil
 	}
-	n.proc = p
-	return nil
+	if c.cfg.Network != nil {
+		return c.cfg.Network.Start(n.Party(), start)
+	}
+	_, err := start()
+	return err
 }
 
 // Launch starts the node and does not wait until it is ready.

@@ -46,7 +46,10 @@ type Config struct {
 	EachSidecar func(c *Sidecar) map[string]string
 	// NoSidecars leaves the sidecars to StartSidecars.
 	NoSidecars bool
-	Log        *slog.Logger
+	// Network, if any, stands between all processes, see [harness.Config.Network]; sidecars are called
+	// "sidecar-<broker>" in it.
+	Network harness.Network
+	Log     *slog.Logger
 }
 
 // Stack is a destination cluster with its sidecars.
@@ -83,12 +86,20 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("stack: %w", err)
 	}
+	cfg.Kafka.Network = cfg.Network
 	for i := range cfg.Kafka.Brokers {
-		s.Sidecars = append(s.Sidecars, &Sidecar{
-			Broker: first + int32(i),
-			Proxy:  loopback(ports[3*i]), Virtual: loopback(ports[3*i+1]), HTTP: loopback(ports[3*i+2]),
-			program: filepath.Join(cfg.Bin, "mirror-sidecar"),
-		})
+		c := &Sidecar{
+			Broker: first + int32(i), HTTP: loopback(ports[3*i+2]),
+			proxyAt: loopback(ports[3*i]), virtualAt: loopback(ports[3*i+1]),
+			program: filepath.Join(cfg.Bin, "mirror-sidecar"), network: cfg.Network,
+		}
+		if c.Proxy, err = c.expose(c.proxyAt); err != nil {
+			return nil, err
+		}
+		if c.Virtual, err = c.expose(c.virtualAt); err != nil {
+			return nil, err
+		}
+		s.Sidecars = append(s.Sidecars, c)
 	}
 	cfg.Kafka.Advertise = func(id int32) string {
 		if c := s.Sidecar(id); c != nil {
@@ -226,8 +237,20 @@ type Sidecar struct {
 	Broker               int32  // id of its home broker
 	Proxy, Virtual, HTTP string // addresses
 
+	proxyAt, virtualAt       string // where it listens; the same, if no network is between
 	program, config, logFile string
 	process                  *harness.Process
+	network                  harness.Network
+}
+
+// Party is its name in the network.
+func (c *Sidecar) Party() string { return fmt.Sprintf("sidecar-%d", c.Broker) }
+
+func (c *Sidecar) expose(addr string) (string, error) {
+	if c.network == nil {
+		return addr, nil
+	}
+	return c.network.Expose(c.Party(), addr)
 }
 
 // VirtualID is the id of its virtual broker.
@@ -238,13 +261,18 @@ func (c *Sidecar) ConfigFile() string { return c.config }
 
 func (c *Sidecar) configure(cluster *harness.Cluster, dir string, sidecars int, extra map[string]string) error {
 	home := cluster.Node(c.Broker)
+	var controllers []string
+	for _, n := range cluster.Controllers() {
+		controllers = append(controllers, n.Advertised(harness.ListenerController))
+	}
 	props := map[string]string{
 		// The CLIENT listener advertises this proxy; the relay goes to the address it binds.
-		"home.broker.bootstrap":                  home.Addr(harness.ListenerClient),
-		"controller.quorum.bootstrap.servers":    strings.Join(cluster.ControllerBootstrap(), ","),
-		"listeners":                              harness.ListenerClient + "://" + c.Proxy,
+		"home.broker.bootstrap":                  home.Advertised(harness.ListenerClient),
+		"controller.quorum.bootstrap.servers":    strings.Join(controllers, ","),
+		"listeners":                              harness.ListenerClient + "://" + c.proxyAt,
 		"advertised.listeners":                   harness.ListenerClient + "://" + c.Proxy,
-		"virtual.listeners":                      c.Virtual,
+		"virtual.listeners":                      c.virtualAt,
+		"virtual.advertised.listeners":           c.Virtual,
 		"http.listen":                            c.HTTP,
 		"mirror.topic.num.partitions":            "4",
 		"mirror.state.topic.replication.factor":  strconv.Itoa(min(3, len(cluster.Brokers()))),
@@ -271,12 +299,19 @@ func (c *Sidecar) Launch(ctx context.Context) error {
 	if c.Running() {
 		return fmt.Errorf("sidecar %d runs already", c.Broker)
 	}
-	p, err := harness.StartProcess(ctx, fmt.Sprintf("sidecar %d", c.Broker), []string{c.program, "run", "--config", c.config}, nil, c.logFile)
-	if err != nil {
-		return err
+	start := func() (int, error) {
+		p, err := harness.StartProcess(ctx, fmt.Sprintf("sidecar %d", c.Broker), []string{c.program, "run", "--config", c.config}, nil, c.logFile)
+		if err != nil {
+			return 0, err
+		}
+		c.process = p
+		return p.PID(), nil
 	}
-	c.process = p
-	return nil
+	if c.network != nil {
+		return c.network.Start(c.Party(), start)
+	}
+	_, err := start()
+	return err
 }
 
 // Start starts the process and returns when it is ready.
