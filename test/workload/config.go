@@ -69,14 +69,17 @@ type Config struct {
 	// Partitions of each topic, 2 by default, and their replication factor, 1 by default.
 	Partitions  int32
 	Replication int16
-	// Rate is the records per second of each topic, 100 by default.
-	Rate int
+	// Rate is the records per second of each topic, 100 by default; Rates are those of topics of a kind.
+	Rate  int
+	Rates map[Kind]int
 	// ValueBytes is the size of a value, 200 by default.
 	ValueBytes int
 	// TuneCleaner makes the cluster's log cleaner look for work twice a second instead of
 	// every 15 seconds, a cluster-wide dynamic config. Without it gaps take a while.
 	TuneCleaner bool
-	Log         *slog.Logger
+	// TopicConfigs, if any, gives configs for the topics of a kind, over what the kind sets.
+	TopicConfigs func(Kind) map[string]string
+	Log          *slog.Logger
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -116,6 +119,13 @@ func (c Config) withDefaults() (Config, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
+}
+
+func (c Config) rate(k Kind) int {
+	if r := c.Rates[k]; r > 0 {
+		return r
+	}
+	return c.Rate
 }
 
 // topicSpec is one topic of a load.

@@ -146,6 +146,11 @@ func (l *Load) prepare(ctx context.Context, admin *kadm.Client) error {
 		for k, v := range t.configs {
 			configs[k] = &v
 		}
+		if l.cfg.TopicConfigs != nil {
+			for k, v := range l.cfg.TopicConfigs(t.kind) {
+				configs[k] = &v
+			}
+		}
 		resp, err := admin.CreateTopic(ctx, l.cfg.Partitions, l.cfg.Replication, configs, t.name)
 		if err == nil {
 			err = resp.Err

@@ -114,7 +114,8 @@ func (p *pacer) wait(ctx context.Context) bool {
 func (p *pacer) send(live context.Context, acked func(*kgo.Record, int64)) {
 	now := time.Now()
 	// What could not be sent in half a second is not made up for: a pause must not end in a burst.
-	p.due = min(p.due+now.Sub(p.last).Seconds()*float64(p.load.cfg.Rate), float64(p.load.cfg.Rate)/2+1)
+	rate := float64(p.load.cfg.rate(p.topic.kind))
+	p.due = min(p.due+now.Sub(p.last).Seconds()*rate, rate/2+1)
 	p.last = now
 	for ; p.due >= 1 && p.client.BufferedProduceRecords() < maxBuffered; p.due-- {
 		p.load.sendOne(live, p.topic, p.client, p.next, acked)
