@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -151,9 +152,16 @@ func (l *Load) prepare(ctx context.Context, admin *kadm.Client) error {
 				configs[k] = &v
 			}
 		}
-		resp, err := admin.CreateTopic(ctx, l.cfg.Partitions, l.cfg.Replication, configs, t.name)
-		if err == nil {
-			err = resp.Err
+		create := func() error {
+			resp, err := admin.CreateTopic(ctx, l.cfg.Partitions, l.cfg.Replication, configs, t.name)
+			return cmp.Or(err, resp.Err)
+		}
+		err := create()
+		if errors.Is(err, kerr.InvalidConfig) {
+			// Brokers before 3.6 do not know these, and set no such bounds.
+			delete(configs, "message.timestamp.before.max.ms")
+			delete(configs, "message.timestamp.after.max.ms")
+			err = create()
 		}
 		if err != nil {
 			return fmt.Errorf("workload: create topic %s: %w", t.name, err)
