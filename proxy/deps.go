@@ -101,6 +101,7 @@ type Deps struct {
 	Mirror       MirrorHandler
 	Coordinators MirrorCoordinators
 	Configs      MirrorConfigs
+	Assignments  Assignments
 	// Fences are shared by all proxies of a process; nil: there are none.
 	Fences  *Fences
 	Brokers Brokers

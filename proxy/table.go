@@ -128,6 +128,14 @@ func table() []row {
 			key: int16(kmsg.DescribeConfigs), max: 4, at: atBoth, handle: (*conn).describeConfigs,
 			why: "resource type 64 is a mirror; a mirror topic has mirror.name, and what the write lock hides; the home broker refuses to describe a virtual broker",
 		},
+		{
+			key: int16(kmsg.AlterPartitionAssignments), max: 1, at: atBoth, handle: (*conn).alterPartitionAssignments,
+			why: "clients move the real replicas of a mirror partition, its virtual ones stay in front",
+		},
+		{
+			key: int16(kmsg.ListPartitionReassignments), max: 0, at: atClient, rewrite: rewriteListReassignments,
+			why: "virtual replicas are hidden",
+		},
 		{key: int16(kmsg.AlterReplicaLogDirs), max: 2, at: atBoth, handle: (*conn).alterReplicaLogDirs, why: "replicas of a mirror partition do not move"},
 
 		// What relaying makes senseless: the home broker would answer for itself.

@@ -409,7 +409,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 	leaders := proxy.NewLeaders(c.image, cfg.VirtualOffset)
 	deps := proxy.Deps{
 		View: c.image, Mirrors: mirrors{co}, Leaders: leaders, CaughtUp: c.observer.CaughtUp(), Lineage: m,
-		Replica: follower{m}, Mirror: co, Coordinators: co, Configs: configs{co}, Fences: fences, Brokers: cl.calls, Log: log,
+		Replica: follower{m}, Mirror: co, Coordinators: co, Configs: configs{co}, Assignments: co, Fences: fences, Brokers: cl.calls, Log: log,
 	}
 	add := func(pc proxy.Config, addr string) error {
 		p, err := proxy.New(pc, deps)
