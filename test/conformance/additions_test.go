@@ -75,7 +75,13 @@ func clientIDs(t *testing.T, e *env) {
 		}
 	}
 	quota(false)
-	time.Sleep(500 * time.Millisecond) // until the source has read it
+	eventually(t, "the source knows the quotas", func(ctx context.Context) error {
+		known, err := e.srcAdmin.DescribeClientQuotas(ctx, false, []kadm.DescribeClientQuotaComponent{{Type: "client-id", MatchType: kmsg.QuotasMatchTypeAny}})
+		if err == nil && len(known) < len(e.dst.Sidecars) {
+			err = fmt.Errorf("%d of them", len(known))
+		}
+		return err
+	})
 	e.started(t, m, m)
 	// 12 MB at 20 kB a second take minutes; the first fetches overdraw by some megabytes.
 	time.Sleep(6 * time.Second)

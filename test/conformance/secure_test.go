@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -139,7 +138,24 @@ func (s *secured) acl(t *testing.T, b *kadm.ACLBuilder) {
 			t.Fatal(x.Err)
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // the broker applies it when it reads the metadata log
+	// The controller answers before the broker, which decides, has read it from the metadata log. There
+	// is one broker.
+	adm := s.admin(t)
+	eventually(t, "the broker knows the rights", func(ctx context.Context) error {
+		d, err := adm.DescribeACLs(ctx, b)
+		if err != nil {
+			return err
+		}
+		for _, x := range d {
+			if x.Err != nil {
+				return x.Err
+			}
+			if len(x.Described) == 0 {
+				return fmt.Errorf("not yet %v", x)
+			}
+		}
+		return nil
+	})
 }
 
 // commandConfig is a --command-config file.
