@@ -90,7 +90,7 @@ func (s *source) stats() fetcher.Stats {
 func sum(a, b fetcher.Stats) fetcher.Stats {
 	return fetcher.Stats{
 		Requests: a.Requests + b.Requests, Batches: a.Batches + b.Batches, Records: a.Records + b.Records, Bytes: a.Bytes + b.Bytes,
-		Retries: a.Retries + b.Retries, Corrupt: a.Corrupt + b.Corrupt,
+		Retries: a.Retries + b.Retries, Corrupt: a.Corrupt + b.Corrupt, Throttled: a.Throttled + b.Throttled,
 	}
 }
 

@@ -188,11 +188,23 @@ func (s *Sources) Status(in []replica.PartitionStatus) []PartitionStatus {
 	out := StatusOf(in)
 	for i, p := range in {
 		h, read := s.Health(p.Mirror, p.Topic, p.TP.Partition)
-		if read && h.Err != nil && time.Since(h.Since) > sourceGrace && out[i].Detail == "" {
-			out[i].Detail, out[i].ErrorMessage = DetailSourceUnavailable, h.Err.Error()
+		if read && out[i].Detail == "" {
+			out[i].Detail, out[i].ErrorMessage = sourceDetail(h, time.Now())
 		}
 	}
 	return out
+}
+
+// sourceDetail says for people what the reading of a partition waits for, "" if for nothing.
+func sourceDetail(h fetcher.Health, now time.Time) (detail, message string) {
+	switch {
+	case h.Err != nil && now.Sub(h.Since) > sourceGrace:
+		return DetailSourceUnavailable, h.Err.Error()
+	case !h.Throttled.IsZero() && now.Sub(h.Throttled) > sourceGrace:
+		return DetailThrottled, fmt.Sprintf("a quota of the source slows the mirror down since %s; its last answer asked to wait %v",
+			h.Throttled.UTC().Format(time.RFC3339), h.Throttle)
+	}
+	return "", ""
 }
 
 // Describe implements prometheus.Collector.
@@ -209,27 +221,28 @@ func (s *Sources) Collect(ch chan<- prometheus.Metric) {
 	for name, src := range s.sources {
 		stats := src.stats()
 		for _, d := range sourceMetrics() {
-			ch <- prometheus.MustNewConstMetric(d.desc, prometheus.CounterValue, float64(d.value(stats)), name)
+			ch <- prometheus.MustNewConstMetric(d.desc, prometheus.CounterValue, d.value(stats), name)
 		}
 	}
 }
 
 type sourceMetric struct {
 	desc  *prometheus.Desc
-	value func(fetcher.Stats) int64
+	value func(fetcher.Stats) float64
 }
 
 // sourceMetrics are the counters of what is read from sources, by mirror.
 func sourceMetrics() []sourceMetric {
-	d := func(name, help string, value func(fetcher.Stats) int64) sourceMetric {
+	d := func(name, help string, value func(fetcher.Stats) float64) sourceMetric {
 		return sourceMetric{prometheus.NewDesc("kafka_mirror_"+name, help, []string{"mirror"}, nil), value}
 	}
 	return []sourceMetric{
-		d("fetched_bytes_total", "Record bytes read from the source.", func(s fetcher.Stats) int64 { return s.Bytes }),
-		d("fetched_records_total", "Records read from the source.", func(s fetcher.Stats) int64 { return s.Records }),
-		d("fetch_requests_total", "Fetch requests sent to the source.", func(s fetcher.Stats) int64 { return s.Requests }),
-		d("fetch_retries_total", "Failures of reading from the source that were or will be tried again.", func(s fetcher.Stats) int64 { return s.Retries }),
-		d("corrupt_batches_total", "Batches from the source whose checksum was wrong.", func(s fetcher.Stats) int64 { return s.Corrupt }),
+		d("fetched_bytes_total", "Record bytes read from the source.", func(s fetcher.Stats) float64 { return float64(s.Bytes) }),
+		d("fetched_records_total", "Records read from the source.", func(s fetcher.Stats) float64 { return float64(s.Records) }),
+		d("fetch_requests_total", "Fetch requests sent to the source.", func(s fetcher.Stats) float64 { return float64(s.Requests) }),
+		d("fetch_retries_total", "Failures of reading from the source that were or will be tried again.", func(s fetcher.Stats) float64 { return float64(s.Retries) }),
+		d("corrupt_batches_total", "Batches from the source whose checksum was wrong.", func(s fetcher.Stats) float64 { return float64(s.Corrupt) }),
+		d("source_throttle_seconds_total", "What quotas of the source asked to wait.", func(s fetcher.Stats) float64 { return s.Throttled.Seconds() }),
 	}
 }
 

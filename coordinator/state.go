@@ -60,6 +60,8 @@ const (
 	DetailSourceUnavailable = "SOURCE_UNAVAILABLE"
 	// DetailWaitingForReplicas says that no real replica is in the ISR (R15).
 	DetailWaitingForReplicas = "WAITING_FOR_REPLICAS"
+	// DetailThrottled says that a quota of the source bounds the reading. It is never recorded.
+	DetailThrottled = "THROTTLED"
 )
 
 // Transition tells whether a partition may go from one state to another. Staying is

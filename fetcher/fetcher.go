@@ -116,13 +116,18 @@ type Health struct {
 	Err      error     // the last failure that is being retried, nil when all is well
 	Attempts int       // failures since the last good answer
 	Since    time.Time // of the first of them
+	// Throttled is since when the source's quota slows the reading down, zero when it does not;
+	// Throttle is what the last answer asked to wait.
+	Throttled time.Time
+	Throttle  time.Duration
 }
 
 // Stats are counters since the Fetcher began.
 type Stats struct {
 	Requests, Batches, Records, Bytes int64
-	Retries                           int64 // failures that were or will be tried again
-	Corrupt                           int64 // batches that failed verification
+	Retries                           int64         // failures that were or will be tried again
+	Corrupt                           int64         // batches that failed verification
+	Throttled                         time.Duration // what quotas of the source asked to wait
 }
 
 type partKey struct {
@@ -153,6 +158,9 @@ type part struct {
 	stale       int // metadata answers in a row older than what is known
 	failure     error
 	failedSince time.Time
+	throttle    time.Duration // that the last throttled answer asked for
+	throttled   time.Time     // when the first of an unbroken row of them came
+	throttledTo time.Time
 
 	// What follows belongs to the worker that owns the part.
 	offset    int64
@@ -194,7 +202,7 @@ type Fetcher struct {
 	leaders map[partKey]leader
 
 	stats struct {
-		requests, batches, records, bytes, retries, corrupt atomic.Int64
+		requests, batches, records, bytes, retries, corrupt, throttled atomic.Int64
 	}
 }
 
@@ -357,6 +365,9 @@ func (f *Fetcher) Health(topic string, partition int32) (Health, bool) {
 	if p.owner.Load() != nil {
 		h.Leader = p.target()
 	}
+	if p.throttledNow(time.Now()) {
+		h.Throttled, h.Throttle = p.throttled, p.throttle
+	}
 	return h, true
 }
 
@@ -366,6 +377,7 @@ func (f *Fetcher) Stats() Stats {
 	return Stats{
 		Requests: s.requests.Load(), Batches: s.batches.Load(), Records: s.records.Load(),
 		Bytes: s.bytes.Load(), Retries: s.retries.Load(), Corrupt: s.corrupt.Load(),
+		Throttled: time.Duration(s.throttled.Load()),
 	}
 }
 
@@ -448,6 +460,33 @@ func (f *Fetcher) well(p *part) {
 			"leader", p.leader, "leader epoch", p.leaderEpoch, "after", time.Since(p.failedSince).Round(time.Millisecond))
 	}
 	p.attempts, p.failure, p.failedSince, p.retryAt = 0, nil, time.Time{}, time.Time{}
+}
+
+// throttleGap is how long after a throttle's end the next one still belongs to it: the answer to
+// the fetch between the two.
+const throttleGap = 2 * time.Second
+
+// throttledNow tells whether a quota of the source slows a part down; mu is held.
+func (p *part) throttledNow(now time.Time) bool {
+	return !p.throttledTo.IsZero() && now.Before(p.throttledTo.Add(throttleGap))
+}
+
+// slowed notes that an answer to a fetch of parts asks to wait.
+func (f *Fetcher) slowed(parts []*part, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	f.stats.throttled.Add(int64(wait))
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range parts {
+		if !p.throttledNow(now) {
+			p.throttled = now
+			f.log.Info("a quota of the source slows the reading down", "topic", p.topic, "partition", p.partition, "wait", wait)
+		}
+		p.throttle, p.throttledTo = wait, now.Add(wait)
+	}
 }
 
 // fetcherOf spreads partitions over the fetchers of a broker.

@@ -646,3 +646,27 @@ func TestStartTwiceAndAfterStop(t *testing.T) {
 		t.Error("started after Stop")
 	}
 }
+
+// A quota of the source is seen while it slows the reading down, and costs few requests.
+func TestThrottledIsSeen(t *testing.T) {
+	c := newSource(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "a"))
+	cl := newClient(t, c.ListenAddrs())
+	f := newFetcher(t, c.ListenAddrs())
+	answer(c, 0, 0, 3, func(_ *kmsg.FetchRequest, r *kmsg.FetchResponse, _ *kmsg.FetchResponseTopicPartition) {
+		r.ThrottleMillis = 300
+	})
+	s := newSink()
+	f.Add(Partition{Topic: "a", Partition: 0, LastFetchedEpoch: -1, Sink: s})
+	var seen Health
+	s.wait(t, "a throttled partition", func() bool { seen, _ = f.Health("a", 0); return !seen.Throttled.IsZero() })
+	if seen.Throttle != 300*time.Millisecond || seen.Err != nil {
+		t.Errorf("%+v", seen)
+	}
+	s.waitNext(t, produce(t, cl, "a", 0, 2))
+	if st := f.Stats(); st.Throttled != 900*time.Millisecond || st.Requests > 20 {
+		t.Errorf("%+v", st)
+	}
+	if h, _ := f.Health("a", 0); !h.Throttled.Equal(seen.Throttled) {
+		t.Errorf("three throttled answers in a row count as separate ones: %v and %v", seen.Throttled, h.Throttled)
+	}
+}

@@ -359,6 +359,7 @@ func (w *worker) take(ctx context.Context, r result) {
 		}
 		return
 	}
+	w.f.slowed(l.asks, time.Duration(r.answer.resp.ThrottleMillis)*time.Millisecond)
 	n := 0
 	for i := range r.answer.resp.Topics {
 		t := &r.answer.resp.Topics[i]
