@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -19,7 +21,16 @@ type Home struct {
 	ID int32
 	// Listener is the name of the listener that brokers use among themselves.
 	Listener string
+	// ReplicaLag is replica.lag.time.max.ms and Segment log.segment.bytes, which stand in the
+	// brokers' files: the metadata log does not tell them. 0 if they are not told.
+	ReplicaLag time.Duration
+	Segment    int
 }
+
+const (
+	keyReplicaLag = "replica.lag.time.max.ms"
+	keySegment    = "log.segment.bytes"
+)
 
 // FindHome finds out which registered broker answers at the client's seed address: a
 // broker describes its own configs and nobody else's. The right DESCRIBE_CONFIGS on the
@@ -37,7 +48,7 @@ func FindHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, virtua
 		req := kmsg.NewPtrDescribeConfigsRequest()
 		res := kmsg.NewDescribeConfigsRequestResource()
 		res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeBroker, fmt.Sprint(b.ID)
-		res.ConfigNames = []string{"inter.broker.listener.name", "security.inter.broker.protocol", "node.id"}
+		res.ConfigNames = []string{"inter.broker.listener.name", "security.inter.broker.protocol", "node.id", keyReplicaLag, keySegment}
 		req.Resources = append(req.Resources, res)
 		kresp, err := seeds[0].Request(ctx, req)
 		if err != nil {
@@ -57,6 +68,12 @@ func FindHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, virtua
 				}
 				// The name wins; without one, the protocol is the name.
 				h := Home{ID: b.ID, Listener: cmp.Or(values["inter.broker.listener.name"], values["security.inter.broker.protocol"])}
+				if ms, err := strconv.ParseInt(values[keyReplicaLag], 10, 64); err == nil {
+					h.ReplicaLag = time.Duration(ms) * time.Millisecond
+				}
+				if n, err := strconv.Atoi(values[keySegment]); err == nil {
+					h.Segment = n
+				}
 				return h, nil
 			}
 		}

@@ -25,6 +25,9 @@ type ManagerConfig struct {
 	Virtual ids.Virtual
 	// MaxLag is replica.lag.time.max.ms, Kafka's default 30 s.
 	MaxLag time.Duration
+	// Segment is what brokers have for log.segment.bytes, Kafka's default 1 GiB. A topic's own
+	// segment.bytes goes before it.
+	Segment int
 	// Buffers is the memory for records that are on their way (mirror.buffer.memory.bytes),
 	// the same that the sources read into. nil makes a pool of 256 MiB.
 	Buffers *pool.Pool
@@ -80,7 +83,7 @@ func NewManager(cfg ManagerConfig, image *metadata.Image, broker VirtualBroker, 
 	if !cfg.Virtual.Is(cfg.ID) {
 		return nil, fmt.Errorf("node id %d is not a virtual broker's (offset %d)", cfg.ID, cfg.Virtual)
 	}
-	cfg.MaxLag = cmp.Or(cfg.MaxLag, 30*time.Second)
+	cfg.MaxLag, cfg.Segment = cmp.Or(cfg.MaxLag, 30*time.Second), cmp.Or(cfg.Segment, 1<<30)
 	if cfg.Buffers == nil {
 		cfg.Buffers = pool.New(256 << 20)
 	}
@@ -256,7 +259,7 @@ func (m *Manager) update(img *metadata.Partition) {
 		return
 	}
 	m.mu.Unlock()
-	v, segment := m.view(img), m.setting(img.Topic, "segment.bytes", "log.segment.bytes", 1<<30)
+	v, segment := m.view(img), m.setting(img.Topic, "segment.bytes", "log.segment.bytes", m.cfg.Segment)
 	p.step(func(now time.Time) {
 		p.segment = segment
 		p.machine.Metadata(now, v)
@@ -279,7 +282,7 @@ func (m *Manager) view(img *metadata.Partition) leading.View {
 	}
 	for _, id := range img.Replicas {
 		if b, ok := m.image.Broker(id); ok {
-			v.Brokers[id] = leading.BrokerView{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.ShuttingDown}
+			v.Brokers[id] = leading.BrokerView{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.ShuttingDown, Offline: !img.Online(b)}
 		}
 	}
 	return v
@@ -364,7 +367,7 @@ func (m *Manager) Status() []PartitionStatus {
 		s := PartitionStatus{
 			TP: p.tp, Topic: p.topic, Mirror: p.mirror.Mirror, LeaderEpoch: st.Epoch, Leading: st.Phase == leading.Leading,
 			SourceOffset: p.sourceHW, DestinationOffset: -1, SourceLogStart: p.sourceStart, HighWatermark: st.HighWatermark,
-			LagMs: -1, ErrorMessage: p.failMessage,
+			LagMs: -1, ErrorMessage: cmp.Or(p.failMessage, p.silentLocked()),
 		}
 		if s.Leading {
 			s.DestinationOffset = p.machine.LogEnd()

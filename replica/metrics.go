@@ -11,6 +11,7 @@ type Metrics struct {
 	served   *prometheus.CounterVec
 	moves    *prometheus.CounterVec
 	failures prometheus.Counter
+	silences prometheus.Counter
 }
 
 // NewMetrics registers the counters.
@@ -28,6 +29,10 @@ func NewMetrics(r prometheus.Registerer) (Metrics, error) {
 			Namespace: "kafka_mirror", Name: "partition_failures_total",
 			Help: "Times a mirror partition failed, further tries included.",
 		}),
+		silences: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "kafka_mirror", Name: "failed_followers_total",
+			Help: "Times a live real broker had stopped fetching a mirror partition, which a new leader epoch cures.",
+		}),
 	}
 	for _, from := range []string{servedBuffer, servedReplica} {
 		m.served.WithLabelValues(from)
@@ -35,7 +40,7 @@ func NewMetrics(r prometheus.Registerer) (Metrics, error) {
 	for _, d := range []string{DetailTruncated, DetailHole} {
 		m.moves.WithLabelValues(d)
 	}
-	return m, errors.Join(r.Register(m.served), r.Register(m.moves), r.Register(m.failures))
+	return m, errors.Join(r.Register(m.served), r.Register(m.moves), r.Register(m.failures), r.Register(m.silences))
 }
 
 const (
@@ -58,5 +63,11 @@ func (m Metrics) moved(detail string) {
 func (m Metrics) failed() {
 	if m.failures != nil {
 		m.failures.Inc()
+	}
+}
+
+func (m Metrics) silent() {
+	if m.silences != nil {
+		m.silences.Inc()
 	}
 }

@@ -164,6 +164,10 @@ func (p *partition) actLocked() {
 			p.reportLocked(a.Epoch, Report{Kind: Rests})
 		case leading.AppendReset:
 			p.buf.append(batch.PIDReset(a.Offset, a.Epoch, p.m.now().UnixMilli(), p.mirror.SourceClusterID))
+		case leading.Silent:
+			p.silenceLocked(a)
+		case leading.Heard:
+			p.heardLocked(a)
 		case leading.RefusedLoss:
 			p.log.Warn("takeover refused", "epoch", a.Epoch, "records", a.Records, "reason", a.Reason)
 			switch {

@@ -53,11 +53,14 @@ func (p *partition) topicLocked(now time.Time, mt MirrorTopic) {
 	case !mt.Paused && old.Paused:
 		p.machine.Resume(now)
 		if p.machine.Status().Phase == leading.Leading && mt.Fault == "" {
-			p.reportLocked(epoch, Report{Kind: Aligned})
+			p.alignedLocked(epoch)
 		}
 	}
 	if mt.Since != old.Since {
 		p.retryNowLocked(now)
+	}
+	if old != (MirrorTopic{}) && mt.Since != old.Since {
+		p.machine.Forgive(now)
 	}
 	if old != (MirrorTopic{}) && (mt.Since != old.Since || mt.AllowTruncate != old.AllowTruncate) {
 		p.machine.Reconsider(now)
@@ -135,7 +138,7 @@ func (p *partition) wellLocked(epoch int32) {
 		return
 	}
 	p.clearLocked()
-	p.reportLocked(epoch, Report{Kind: Aligned})
+	p.alignedLocked(epoch)
 }
 
 // movedLocked makes it visible that the mirror went back, or forward over a hole.

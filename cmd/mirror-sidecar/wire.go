@@ -329,7 +329,7 @@ func newManager(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, b
 		return nil, err
 	}
 	m, err := replica.NewManager(replica.ManagerConfig{
-		ID: b.ID(), Virtual: cfg.VirtualOffset, Buffers: buffers, StopReplicaWait: cfg.StopReplicaWait,
+		ID: b.ID(), Virtual: cfg.VirtualOffset, MaxLag: c.home.ReplicaLag, Segment: c.home.Segment, Buffers: buffers, StopReplicaWait: cfg.StopReplicaWait,
 		RetryInitialBackoff: cfg.RetryInitialBackoff, RetryMaxBackoff: cfg.RetryMaxBackoff, RetryMaxAttempts: cfg.RetryMaxAttempts, Metrics: metrics,
 	}, c.image, b, ctl, coordinator.NewLeaders(co), sources, cl.calls, cl.polls, log)
 	if err != nil {

@@ -69,6 +69,11 @@ type Machine struct {
 	quiesceFrom time.Time
 	started     time.Time
 
+	// See silent.go. silences is kept over epochs.
+	alive    map[int32]seenAlive
+	silences map[int32]silence
+	silent   []int32
+
 	out []Action
 }
 
@@ -142,14 +147,18 @@ func (m *Machine) Metadata(now time.Time, v View) {
 			f.seen, f.valid = false, false
 		}
 	}
+	m.noteAlive(now)
 	m.progress(now)
 }
 
 func (m *Machine) reset(p Phase, epoch int32, now time.Time) {
-	cfg, view, out := m.cfg, m.view, m.out
+	cfg, view, out, silences := m.cfg, m.view, m.out, m.silences
 	*m = Machine{
 		cfg: cfg, view: view, out: out, phase: p, epoch: epoch, started: now, resetAt: lineage.Undefined, seam: lineage.Undefined,
-		followers: map[int32]*follower{},
+		followers: map[int32]*follower{}, silences: silences,
+	}
+	if p != Off {
+		m.noteAlive(now)
 	}
 }
 
@@ -186,6 +195,7 @@ func (m *Machine) progress(now time.Time) {
 	m.maintainISR(now)
 	m.rest()
 	m.quiesce(now)
+	m.listen(now)
 }
 
 // collect computes S once every real member of the ISR has fetched (R4, R5); without a

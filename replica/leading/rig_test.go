@@ -201,6 +201,12 @@ func sameType(a, b Action) bool {
 	case Drop:
 		_, ok := b.(Drop)
 		return ok
+	case Silent:
+		_, ok := b.(Silent)
+		return ok
+	case Heard:
+		_, ok := b.(Heard)
+		return ok
 	}
 	return false
 }

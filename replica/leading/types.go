@@ -74,6 +74,8 @@ type BrokerView struct {
 	Epoch        int64
 	Fenced       bool
 	ShuttingDown bool
+	// Offline: the log directory that holds the replica has failed.
+	Offline bool
 }
 
 // View is what the metadata log says of the partition and of its replicas' brokers.
@@ -101,6 +103,9 @@ type Consent struct {
 	// can say so, also while MIRRORING: what is not known to come from the source is not
 	// known to be there.
 	AllowUnknown bool
+	// GiveUp: with no real member in the ISR, the operator does not wait for one that has all
+	// data, but goes on with the best that is alive.
+	GiveUp bool
 	// AsItIs: the state is PAUSED. The partition is led, but nothing may be truncated.
 	AsItIs bool
 }
@@ -224,6 +229,16 @@ type (
 		Epoch int32
 		End   int64
 	}
+	// Silent says that a broker that could fetch has stopped to, Times in a row as far as
+	// this leader has met it. A Resign follows, unless it is Final: then that did not help.
+	Silent struct {
+		Epoch   int32
+		Replica int32
+		Times   int
+		Final   bool
+	}
+	// Heard takes a Silent that was final back: the broker fetches again, or is dead.
+	Heard struct{ Epoch, Replica int32 }
 	// AppendReset puts a control record that resets producer state at Offset, stamped with
 	// Epoch: the last batch of the mirror (contract.md §4). The driver puts it in its buffer.
 	AppendReset struct {
@@ -269,6 +284,8 @@ func (Ready) action()             {}
 func (RefusedLoss) action()       {}
 func (Rested) action()            {}
 func (AppendReset) action()       {}
+func (Silent) action()            {}
+func (Heard) action()             {}
 func (Quiesced) action()          {}
 
 // Status is a copy of what the machine knows, for describe and tests.

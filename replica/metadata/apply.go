@@ -29,6 +29,7 @@ func (s *state) apply(rec metadatarecords.Record, c *changes) error {
 			ISR:            r.ISR,
 			Adding:         r.AddingReplicas,
 			Removing:       r.RemovingReplicas,
+			Directories:    r.Directories,
 			ELR:            r.EligibleLeaderReplicas,
 			LastKnownELR:   r.LastKnownELR,
 			Leader:         r.Leader,
@@ -46,6 +47,7 @@ func (s *state) apply(rec metadatarecords.Record, c *changes) error {
 			adding:        r.AddingReplicas,
 			elr:           r.EligibleLeaderReplicas,
 			lastKnownELRs: r.LastKnownELR,
+			directories:   r.Directories,
 			leader:        r.Leader,
 			recovery:      r.LeaderRecoveryState,
 		}, c)

@@ -104,6 +104,7 @@ type partitionChange struct {
 	topicID                                             ids.UUID
 	partition                                           int32
 	isr, replicas, removing, adding, elr, lastKnownELRs []int32
+	directories                                         []ids.UUID
 	leader                                              int32
 	recovery                                            int8
 }
@@ -128,6 +129,9 @@ func (s *state) changePartition(ch partitionChange, c *changes) error {
 	set(&p.Adding, ch.adding)
 	set(&p.ELR, ch.elr)
 	set(&p.LastKnownELR, ch.lastKnownELRs)
+	if ch.directories != nil {
+		p.Directories = ch.directories
+	}
 	if ch.isr != nil {
 		p.ISR = ch.isr
 		p.LastRealISR = s.realISR(p.ISR, p.LastRealISR)

@@ -14,6 +14,8 @@ type Partition struct {
 	Partition int32
 
 	Replicas, ISR, Adding, Removing []int32
+	// Directories are the log directories of Replicas, in their order; see Online.
+	Directories []ids.UUID
 	// ELR holds the eligible leader replicas of KIP-966: out of the ISR, but known to
 	// have everything up to the high watermark. LastKnownELR is the controller's last
 	// resort when there is neither.

@@ -1,0 +1,136 @@
+package leading
+
+import (
+	"slices"
+	"time"
+)
+
+// This file cures followers that do not come any more. A replica fetcher that met what it
+// cannot handle (a batch that does not fit to its log, an answer larger than a segment) gives
+// the partition up for good: its broker lives on, and fetches the others. Only a new leader
+// epoch makes it begin anew. A broker that is dead, or whose log directory failed, is none of
+// that: the metadata log says so.
+
+// maxSilences is how often one leader meets the silence of one follower before it leaves it
+// to people: what two new epochs have not cured, more will not, and each disturbs all that
+// this broker leads.
+const maxSilences = 3
+
+// silenceMemory is how long a silence counts, in multiples of MaxLag.
+const silenceMemory = 20
+
+// silence is what is remembered of a follower over leader epochs.
+type silence struct {
+	brokerEpoch int64
+	times       int
+	last        time.Time
+}
+
+// seenAlive is since when a real replica's broker is able to fetch, as far as this leader
+// epoch has seen.
+type seenAlive struct {
+	brokerEpoch int64
+	since       time.Time
+}
+
+// noteAlive takes from the view which real replicas can fetch.
+func (m *Machine) noteAlive(now time.Time) {
+	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
+		b, ok := m.view.Brokers[id]
+		if !ok || b.Fenced || b.ShuttingDown || b.Offline {
+			delete(m.alive, id)
+			continue
+		}
+		if a, ok := m.alive[id]; !ok || a.brokerEpoch != b.Epoch {
+			if m.alive == nil {
+				m.alive = map[int32]seenAlive{}
+			}
+			m.alive[id] = seenAlive{b.Epoch, now}
+		}
+	}
+	for id := range m.alive {
+		if !slices.Contains(m.view.Replicas, id) {
+			delete(m.alive, id)
+		}
+	}
+}
+
+// listen looks for followers that live and do not fetch. The ISR is shrunk first: then the
+// next takeover need not wait for one that stays silent.
+func (m *Machine) listen(now time.Time) {
+	if m.phase != Leading {
+		return
+	}
+	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
+		silent := m.isSilent(now, id)
+		switch told := slices.Contains(m.silent, id); {
+		case silent && !told && !m.quiescing && !m.inTheWay(id):
+			m.meet(now, id)
+		case !silent && told:
+			m.silent = slices.DeleteFunc(m.silent, func(s int32) bool { return s == id })
+			m.do(Heard{m.epoch, id})
+		}
+		if m.phase != Leading {
+			return
+		}
+	}
+}
+
+// inTheWay tells whether a silent follower has to leave the ISR before anything else. The last
+// real member never does.
+func (m *Machine) inTheWay(id int32) bool {
+	real := m.cfg.Virtual.Real(m.view.ISR)
+	return slices.Contains(real, id) && len(real) > 1
+}
+
+func (m *Machine) isSilent(now time.Time, id int32) bool {
+	a, ok := m.alive[id]
+	if !ok {
+		return false
+	}
+	last := m.started
+	if a.since.After(last) {
+		last = a.since
+	}
+	if f := m.followers[id]; f != nil && f.brokerEpoch == a.brokerEpoch && f.lastFetch.After(last) {
+		last = f.lastFetch
+	}
+	return now.Sub(last) > m.cfg.MaxLag
+}
+
+// meet counts a silence, and begins a new epoch unless that did not help before.
+func (m *Machine) meet(now time.Time, id int32) {
+	s, ok := m.silences[id]
+	if !ok || s.brokerEpoch != m.alive[id].brokerEpoch || now.Sub(s.last) > silenceMemory*m.cfg.MaxLag {
+		s = silence{brokerEpoch: m.alive[id].brokerEpoch}
+	}
+	s.times++
+	s.last = now
+	if m.silences == nil {
+		m.silences = map[int32]silence{}
+	}
+	m.silences[id] = s
+	m.silent = append(m.silent, id)
+	final := s.times >= maxSilences
+	m.do(Silent{m.epoch, id, s.times, final})
+	if !final {
+		m.resign(m.epoch, "a follower has stopped fetching, and only a new leader epoch makes it begin anew")
+	}
+}
+
+// Forgive forgets what silences were met: who is silent still gets a new epoch again.
+func (m *Machine) Forgive(now time.Time) {
+	if len(m.silences) == 0 {
+		return
+	}
+	m.silences, m.silent = nil, nil
+	m.progress(now)
+}
+
+// LeftToPeople returns the followers whose silence new epochs did not end.
+func (m *Machine) LeftToPeople() []int32 {
+	if m.phase != Leading {
+		return nil
+	}
+	return slices.Clone(m.silent)
+}
