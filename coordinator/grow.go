@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -24,7 +25,7 @@ func (r *Refresher) grow(ctx context.Context, t Topic, want int32) error {
 	v, fail := r.c.cfg.Virtual, func(err error) error {
 		return fmt.Errorf("mirror %s, topic %s: grow to %d partitions: %w", t.Mirror, t.Name, want, err)
 	}
-	replicas, err := growth(v, r.c.img, t.Name, parts, want)
+	replicas, err := growth(v, r.c.img, t.Name, parts, want, func(more []ids.TopicPartition) [][]int32 { return r.rec.seatMore(t.Mirror, more) })
 	if err != nil {
 		return fail(err)
 	}
@@ -60,8 +61,9 @@ func (r *Refresher) grow(ctx context.Context, t Topic, want int32) error {
 	return nil
 }
 
-// growth returns the replicas of the partitions that are missing.
-func growth(v ids.Virtual, img *metadata.Image, topic string, parts []*metadata.Partition, want int32) ([][]int32, error) {
+// growth returns the replicas of the partitions that are missing; seat tells their virtual
+// ones.
+func growth(v ids.Virtual, img *metadata.Image, topic string, parts []*metadata.Partition, want int32, seat func([]ids.TopicPartition) [][]int32) ([][]int32, error) {
 	if len(parts) == 0 || parts[0].Partition != 0 {
 		return nil, fmt.Errorf("the metadata log shows no first partition")
 	}
@@ -90,11 +92,20 @@ func growth(v ids.Virtual, img *metadata.Image, topic string, parts []*metadata.
 	if len(brokers) < real {
 		return nil, fmt.Errorf("partition 0 has %d real replicas and %d brokers are registered", real, len(brokers))
 	}
-	none := func(int32) bool { return false }
-	var out [][]int32
-	all := spread(brokers, int(want), real, hashStart(topic, len(brokers)))
+	var more []ids.TopicPartition
 	for p := int32(len(parts)); p < want; p++ {
-		out = append(out, append(chooseVirtual(v, live, nil, none, p, hashStart(topic, len(live)), virtual), all[p]...))
+		more = append(more, ids.TopicPartition{TopicID: first.TopicID, Partition: p})
+	}
+	all := spread(brokers, int(want), real, hashStart(topic, len(brokers)))
+	var out [][]int32
+	for i, list := range seat(more) {
+		for _, id := range live {
+			// One has died that the first partition still has. The controller wants as many.
+			if len(list) < virtual && !slices.Contains(list, id) {
+				list = append(list, id)
+			}
+		}
+		out = append(out, append(slices.Clone(list[:min(virtual, len(list))]), all[more[i].Partition]...))
 	}
 	return out, nil
 }

@@ -29,9 +29,6 @@ const (
 	stepTimeout = 45 * time.Second
 	// A topic that failed is tried again after a while that doubles.
 	firstBackoff, lastBackoff = 500 * time.Millisecond, 30 * time.Second
-	// A virtual broker that is gone for less is being restarted: replacing it would cost
-	// more than waiting.
-	goneGrace = 5 * time.Second
 )
 
 // DetailConsentNeeded is written with FAILED when a partition holds records that the
@@ -52,7 +49,8 @@ type Reconciler struct {
 	retry    map[topicKey]retry
 	stopping map[topicKey]stopWait // stops that wait
 	told     map[topicKey]string   // last thing logged as waited for
-	gone     map[int32]time.Time   // virtual brokers that are assigned and not alive, since when
+	seen     map[int32]presence    // of virtual brokers
+	seatings map[string]seating    // the last of each mirror
 }
 
 // stopWait is since when a stop was seen to wait. It is told from others of the same topic by
@@ -86,14 +84,20 @@ func (r *Reconciler) hindrance(key topicKey) string {
 func NewReconciler(c *Coordinator, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		c: c, log: log, watcher: newWatcher(),
-		retry: map[topicKey]retry{}, stopping: map[topicKey]stopWait{}, told: map[topicKey]string{}, gone: map[int32]time.Time{},
+		retry: map[topicKey]retry{}, stopping: map[topicKey]stopWait{}, told: map[topicKey]string{},
+		seen: map[int32]presence{}, seatings: map[string]seating{},
 	}
 }
 
 // Start begins to reconcile once the state was read.
 func (r *Reconciler) Start(context.Context) error {
 	r.start(r.c.store.Ready(), r.run,
-		r.c.img.Subscribe(func(metadata.Delta) { r.poke() }),
+		r.c.img.Subscribe(func(d metadata.Delta) {
+			if len(d.Brokers) > 0 {
+				r.look(time.Now()) // at once: who goes and comes between two passes is gone all the same
+			}
+			r.poke()
+		}),
 		r.c.view.Subscribe(func(Change) { r.poke() }))
 	return nil
 }
@@ -198,6 +202,7 @@ func (r *Reconciler) forgetOthers() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	clear(r.seatings) // made of what was then
 	known := func(key topicKey) bool { _, ok := r.c.view.Topic(key.mirror, key.topic); return ok && mine[key.mirror] }
 	for key, s := range r.stopping {
 		if t, _ := r.c.view.Topic(key.mirror, key.topic); !known(key) || t.Desired != Stopped || t.Since != s.stop {
@@ -319,9 +324,8 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 	if !t.TopicID.IsZero() && id != t.TopicID {
 		return 0, r.failGone(ctx, t, exists)
 	}
-	live := liveVirtual(r.c.img, r.c.cfg.Virtual)
-	n := min(r.c.cfg.VirtualReplicas, len(live))
-	if n == 0 {
+	n := r.virtualThere()
+	if len(liveVirtual(r.c.img, r.c.cfg.Virtual)) == 0 {
 		return 0, fmt.Errorf("mirror %s, topic %s: no virtual broker is alive", m.Name, t.Name)
 	}
 	var err error
@@ -339,79 +343,20 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 	if err := r.lock(ctx, t, parts, n); err != nil {
 		return 0, err
 	}
-	targets, windows := map[int32][]int32{}, map[int32]bool{}
-	start := hashStart(t.Name, len(live))
-	v := r.c.cfg.Virtual
-	var elect []int32
-	again := time.Duration(0)
-	for _, p := range parts {
-		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: id, Partition: p.Partition})
-		if refusedStart(s) {
-			continue // handed back
-		}
-		have := v.Only(settled(p))
-		keep := func(id int32) bool {
-			left := r.grace(id)
-			if left > 0 && (again == 0 || left < again) {
-				again = left
-			}
-			return left >= 0
-		}
-		count := max(n, min(len(have), r.c.cfg.VirtualReplicas))
-		want := chooseVirtual(v, live, settled(p), keep, p.Partition, start, count)
-		// A real leader with a dead virtual broker before a live one: only the first replica
-		// can be elected, so the order is worth a reassignment.
-		reorder := len(want) > 0 && len(have) > 0 && want[0] != have[0] && !v.Is(p.Leader)
-		if sameSet(want, have) && !reorder {
-			if !v.Is(p.Leader) && len(p.Replicas) > 0 && v.Is(p.Replicas[0]) && slices.Contains(p.ISR, p.Replicas[0]) && alive(r.c.img, p.Replicas[0]) {
-				elect = append(elect, p.Partition)
-			}
-			continue
-		}
-		// The controller takes no assignment that names a closed virtual broker, be it one that
-		// has the partition already. One that is dead cannot be opened: it goes.
-		isLive := func(b int32) bool { return slices.Contains(live, b) }
-		want = slices.DeleteFunc(chooseVirtual(v, live, settled(p), isLive, p.Partition, start, count), func(b int32) bool { return !isLive(b) })
-		if targets[p.Partition] = towards(p, append(slices.Clone(want), v.Real(settled(p))...)); targets[p.Partition] == nil {
-			continue
-		}
-		for _, b := range want {
-			windows[b] = true
-		}
-	}
-	if len(targets) > 0 {
-		r.log.Info("virtual replicas are assigned", "mirror", m.Name, "topic", t.Name, "partitions", len(targets), "replicas", targets)
-		if err := r.assign(ctx, t.Name, id, targets, windows); err != nil {
+	todo := r.seatingWork(t, parts)
+	if len(todo.targets) > 0 {
+		r.log.Info("virtual replicas are assigned", "mirror", m.Name, "topic", t.Name, "partitions", len(todo.targets), "replicas", todo.targets)
+		if err := r.assign(ctx, t.Name, id, todo.targets, todo.windows); err != nil {
 			return 0, err
 		}
 	}
 	r.waiting(key, "")
-	if len(elect) > 0 {
-		if err := r.c.deps.Destination.electPreferred(ctx, t.Name, elect); err != nil {
+	if len(todo.elect) > 0 {
+		if err := r.c.deps.Destination.electPreferred(ctx, t.Name, todo.elect); err != nil {
 			return 0, err
 		}
 	}
-	return again, nil
-}
-
-// grace tells how long a virtual broker that is not alive is still waited for: 0 for one
-// that is alive, negative for one that is given up.
-func (r *Reconciler) grace(id int32) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if alive(r.c.img, id) {
-		delete(r.gone, id)
-		return 0
-	}
-	since, ok := r.gone[id]
-	if !ok {
-		since = time.Now()
-		r.gone[id] = since
-	}
-	if left := goneGrace - time.Since(since); left > 0 {
-		return left
-	}
-	return -1
+	return todo.again, nil
 }
 
 func sameSet(a, b []int32) bool {
@@ -542,11 +487,8 @@ func (r *Reconciler) create(ctx context.Context, t Topic, source SourceTopic, co
 }
 
 // lock asserts the write lock. min.insync.replicas counts the virtual replicas that the
-// partitions have or are about to get.
-func (r *Reconciler) lock(ctx context.Context, t Topic, parts []*metadata.Partition, virtual int) error {
-	for _, p := range parts {
-		virtual = max(virtual, len(r.c.cfg.Virtual.Only(settled(p))))
-	}
+// partitions can have, there, or still have.
+func (r *Reconciler) lock(ctx context.Context, t Topic, parts []*metadata.Partition, there int) error {
 	have := r.c.img.TopicConfig(t.Name)
 	minISR := 1
 	if t.Wanted[configMinISR] == nil {
@@ -555,7 +497,17 @@ func (r *Reconciler) lock(ctx context.Context, t Topic, parts []*metadata.Partit
 			return err
 		}
 	}
-	change := differing(have, lockConfigs(configuredMinISR(t, minISR), virtual))
+	minISR = configuredMinISR(t, minISR)
+	want := lockConfigs(minISR, r.countedVirtual(parts, there))
+	if mayChangeMinISR(r.c.cfg.Virtual, parts, minISR, have[configMinISR], want[configMinISR]) {
+		change := differing(have, want)
+		if now, to := have[configMinISR], change[configMinISR]; to != nil && now != "" {
+			r.log.Info("min.insync.replicas of a mirror topic follows the sidecars that are there", "mirror", t.Mirror, "topic", t.Name, "was", now, "is", *to)
+		}
+	} else {
+		delete(want, configMinISR)
+	}
+	change := differing(have, want)
 	if len(change) == 0 {
 		return nil
 	}

@@ -80,12 +80,12 @@ func TestRepairs(t *testing.T) {
 		"mirrored and none assigned: added": {
 			desired: Mirroring, state: PartitionState{State: Mirroring},
 			now:  func(p *metadata.Partition) { p.Replicas, p.ISR, p.Leader = []int32{2, 1}, []int32{1, 2}, 2 },
-			want: [][]int32{{10001, 10002, 2, 1}},
+			want: [][]int32{{10002, 10001, 2, 1}},
 		},
 		"mirrored and being taken away: added, the rest of the change stays": {
 			desired: Mirroring, state: PartitionState{State: Mirroring},
 			now:  func(p *metadata.Partition) { p.Removing = []int32{10001, 10002, 2} },
-			want: [][]int32{{10001, 10002, 1}},
+			want: [][]int32{{10002, 10001, 1}},
 		},
 		"mirrored and one too many: taken away": {
 			desired: Mirroring, state: PartitionState{State: Mirroring},

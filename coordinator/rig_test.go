@@ -35,6 +35,7 @@ type rig struct {
 	mu       sync.Mutex // guards the following: what the image says
 	parts    []*metadata.Partition
 	configs  map[string]map[string]string
+	brokers  []metadata.Broker
 	requests []kmsg.Request // that the controller got
 }
 
@@ -104,7 +105,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(fake.Close)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	img := metadata.NewImage(virtual)
-	r := &rig{t: t, src: &fakeSource{id: "source", topics: map[string]SourceTopic{}}, configs: map[string]map[string]string{}}
+	r := &rig{t: t, src: &fakeSource{id: "source", topics: map[string]SourceTopic{}}, configs: map[string]map[string]string{}, brokers: []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}, {ID: 10002}}}
 	r.look = refreshed{suspect: map[string]string{}, told: map[string]string{}}
 	opts := []kgo.Opt{kgo.SeedBrokers(fake.ListenAddrs()...)}
 	store, err := NewStore(StoreConfig{Partitions: 1, ReplicationFactor: 1, Virtual: virtual, Self: 10001, Opts: opts}, img, r, log)
@@ -161,7 +162,7 @@ func (r *rig) addLocked(name string, id ids.UUID, replicas ...[]int32) {
 }
 
 func (r *rig) showLocked() {
-	r.img.Set(slices.Clone(r.parts), []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}, {ID: 10002}}, r.configs)
+	r.img.Set(slices.Clone(r.parts), slices.Clone(r.brokers), r.configs)
 }
 
 // put writes to the state topic as another sidecar would.
@@ -229,6 +230,17 @@ func (r *rig) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error
 		return resp, nil
 	case *kmsg.AlterPartitionAssignmentsRequest:
 		return r.reassignLocked(q), nil
+	case *kmsg.ElectLeadersRequest:
+		for _, t := range q.Topics {
+			for i, p := range r.parts {
+				if p.Topic == t.Topic && slices.Contains(t.Partitions, p.Partition) && slices.Contains(p.ISR, p.Replicas[0]) {
+					n := *p
+					n.Leader, n.LeaderEpoch = p.Replicas[0], p.LeaderEpoch+1
+					r.parts[i] = &n
+				}
+			}
+		}
+		return q.ResponseKind(), nil
 	case *kmsg.IncrementalAlterConfigsRequest:
 		resp := kmsg.NewPtrIncrementalAlterConfigsResponse()
 		for _, res := range q.Resources {

@@ -1,0 +1,232 @@
+package coordinator
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// This file is where the reconciler decides which virtual brokers a topic's partitions shall
+// have, of what it has seen of all; placement.go has the decision itself.
+
+// seating is the placement of a mirror's partitions, and what they had when it was made.
+type seating struct {
+	has, list map[ids.TopicPartition][]int32
+}
+
+// look takes note of who came and went.
+func (r *Reconciler) look(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[int32]bool{}
+	for _, b := range r.c.img.Brokers() {
+		if r.c.cfg.Virtual.Is(b.ID) {
+			all[b.ID] = true
+		}
+	}
+	for id := range r.seen {
+		all[id] = true
+	}
+	for id := range all {
+		b, registered := r.c.img.Broker(id)
+		p, known := r.seen[id]
+		r.seen[id] = p.see(now, known, b, registered)
+	}
+}
+
+// present returns what is known of the virtual brokers by now.
+func (r *Reconciler) present(now time.Time) map[int32]presence {
+	r.look(now)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.seen)
+}
+
+// virtualThere is how many virtual replicas a partition can have: those of sidecars that are
+// alive or were a moment ago.
+func (r *Reconciler) virtualThere() int {
+	now, n := time.Now(), 0
+	for _, p := range r.present(now) {
+		if p.live || p.waits(now) > 0 {
+			n++
+		}
+	}
+	return min(n, r.c.cfg.VirtualReplicas)
+}
+
+// countedVirtual is how many virtual replicas min.insync.replicas of a topic counts: as many
+// as there can be, and no fewer than any partition has of those.
+func (r *Reconciler) countedVirtual(parts []*metadata.Partition, there int) int {
+	now := time.Now()
+	seen := r.present(now)
+	for _, p := range parts {
+		has := slices.DeleteFunc(r.c.cfg.Virtual.Only(settled(p)), func(id int32) bool { return !seen[id].live && seen[id].waits(now) == 0 })
+		there = max(there, len(has))
+	}
+	return there
+}
+
+// seatingWork is what has to be done with the virtual replicas of a topic.
+type seatingWork struct {
+	targets map[int32][]int32 // what to reassign to, by partition
+	windows map[int32]bool    // who has to be open for it
+	elect   []int32           // partitions whose preferred leader shall lead
+	again   time.Duration     // when to look again although nothing changes; 0: no need
+}
+
+// seatingWork compares a topic's partitions with the placement of its mirror.
+func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWork {
+	now := time.Now()
+	seen := r.present(now)
+	lists := r.seatingFor(t.Mirror, now, seen, parts)
+	work := seatingWork{targets: map[int32][]int32{}, windows: map[int32]bool{}}
+	sooner := func(d time.Duration) {
+		if d > 0 && (work.again == 0 || d < work.again) {
+			work.again = d
+		}
+	}
+	for _, p := range seen {
+		sooner(p.waits(now))
+		if p.live {
+			sooner(p.settles(now, electAfter))
+			sooner(p.settles(now, moveAfter))
+		}
+	}
+	v := r.c.cfg.Virtual
+	for _, p := range parts {
+		want, ok := lists[ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}]
+		if !ok {
+			continue // handed back
+		}
+		have := v.Only(settled(p))
+		if slices.Equal(want, have) {
+			if mayElect(v, p, func(id int32) bool { return seen[id].live }, func(id int32) bool { return seen[id].settles(now, electAfter) == 0 }) {
+				work.elect = append(work.elect, p.Partition)
+			}
+			continue
+		}
+		if work.targets[p.Partition] = towards(p, append(slices.Clone(want), v.Real(settled(p))...)); work.targets[p.Partition] == nil {
+			continue
+		}
+		// The controller takes no assignment that names a closed virtual broker, be it one that
+		// has the partition already.
+		for _, b := range want {
+			work.windows[b] = true
+		}
+	}
+	return work
+}
+
+// seatingFor returns the placement of a mirror that has the given partitions as they are.
+func (r *Reconciler) seatingFor(mirror string, now time.Time, seen map[int32]presence, parts []*metadata.Partition) map[ids.TopicPartition][]int32 {
+	r.mu.Lock()
+	made, ok := r.seatings[mirror]
+	r.mu.Unlock()
+	if ok && !slices.ContainsFunc(parts, func(p *metadata.Partition) bool {
+		has, known := made.has[ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}]
+		return !known || !slices.Equal(has, r.c.cfg.Virtual.Only(settled(p)))
+	}) {
+		return made.list
+	}
+	made = r.seat(mirror, now, seen, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seatings[mirror] = made
+	return made.list
+}
+
+// seat places the partitions of a mirror, and more that it is about to get.
+func (r *Reconciler) seat(mirror string, now time.Time, seen map[int32]presence, more []ids.TopicPartition) seating {
+	v := r.c.cfg.Virtual
+	others := map[int32]int{}
+	var places []place
+	made := seating{has: map[ids.TopicPartition][]int32{}, list: map[ids.TopicPartition][]int32{}}
+	for _, m := range r.c.view.Mirrors() {
+		for _, t := range r.c.view.Topics(m.Name) {
+			if t.Desired == Stopped || t.lost() {
+				continue
+			}
+			for _, p := range r.c.img.TopicPartitions(t.TopicID) {
+				tp := ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}
+				has := v.Only(settled(p))
+				if m.Name != mirror {
+					if len(has) > 0 {
+						others[has[0]]++
+					}
+					continue
+				}
+				made.has[tp] = has
+				if s, _ := r.c.view.State(mirror, tp); refusedStart(s) {
+					continue
+				}
+				places = append(places, placeOf(v, p, has, r.minISRNow(t.Name)))
+			}
+		}
+	}
+	for _, tp := range more {
+		places = append(places, place{tp: tp})
+	}
+	var seats []seat
+	for id, p := range seen {
+		if b, ok := r.c.img.Broker(id); ok && p.live {
+			seats = append(seats, seat{id: id, rack: b.Rack, trust: p.trust(now), leads: others[id]})
+		}
+	}
+	lists := placeVirtual(seats, func(id int32) bool { return seen[id].waits(now) > 0 }, places, r.c.cfg.VirtualReplicas, hashStart(mirror, max(len(seats), 1)))
+	for i, p := range places {
+		made.list[p.tp] = lists[i]
+	}
+	return made
+}
+
+// seatMore returns the virtual replicas of partitions that a mirror is about to get.
+func (r *Reconciler) seatMore(mirror string, more []ids.TopicPartition) [][]int32 {
+	now := time.Now()
+	made := r.seat(mirror, now, r.present(now), more)
+	out := make([][]int32, len(more))
+	for i, tp := range more {
+		out[i] = made.list[tp]
+	}
+	return out
+}
+
+// minISRNow is the min.insync.replicas of a mirror topic as the write lock has set it.
+func (r *Reconciler) minISRNow(topic string) int {
+	n, err := strconv.Atoi(r.c.img.TopicConfig(topic)[configMinISR])
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// placeOf is what a placement has to know of a partition.
+func placeOf(v ids.Virtual, p *metadata.Partition, has []int32, minISR int) place {
+	real := p.Leader >= 0 && !v.Is(p.Leader)
+	return place{
+		tp: ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}, has: has,
+		real: real,
+		// The write lock is all that stands between a real leader and writers, and behind too few
+		// in sync nothing moves.
+		urgent: real || len(p.ISR) < min(minISR, len(settled(p))),
+		fixed: reassigning(p) || p.Leader < 0 ||
+			slices.ContainsFunc(p.Replicas, func(id int32) bool { return !slices.Contains(p.ISR, id) }),
+	}
+}
+
+// mayElect tells whether the preferred leader of a partition is to be elected: it is a
+// virtual broker, alive and in sync, which it is when it is ready to lead. From another
+// virtual broker it takes over only after it has been alive for a while.
+func mayElect(v ids.Virtual, p *metadata.Partition, live, settled func(int32) bool) bool {
+	if len(p.Replicas) == 0 || p.Leader < 0 {
+		return false
+	}
+	first := p.Replicas[0]
+	if first == p.Leader || !v.Is(first) || !slices.Contains(p.ISR, first) || !live(first) {
+		return false
+	}
+	return !v.Is(p.Leader) || settled(first)
+}
