@@ -1,0 +1,217 @@
+package brokerfaults
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
+)
+
+// rereadLimit is what may be read from the source a second time: after a takeover the batches
+// between the high watermark and the agreed end.
+const rereadLimit = 4 << 20
+
+// TestBrokerFaults lets the real brokers of one destination suffer one fault after the other.
+func TestBrokerFaults(t *testing.T) {
+	bytes := 96 << 20
+	if harness.Full() {
+		bytes = 2 << 30
+	}
+	e := start(t, bytes)
+	faults := []struct {
+		name  string
+		short bool // in CI too
+		run   func(t *testing.T, e *env)
+	}{
+		{"disk wiped", true, func(t *testing.T, e *env) { wiped(t, e, true, bytes) }},
+		{"log directory fails", true, logDirFails},
+		{"follower gave up", true, followerGaveUp},
+		{"killed", false, killed},
+		{"lags beyond the buffer", false, lags},
+		{"new disk", false, func(t *testing.T, e *env) { wiped(t, e, false, bytes) }},
+		{"rolling restart", false, rollingRestart},
+		{"follower gives up for ever", false, followerGivesUpForEver},
+	}
+	for _, f := range faults {
+		if f.short || harness.Full() {
+			t.Run(f.name, func(t *testing.T) { f.run(t, e) })
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	e.finish(t)
+}
+
+// finish ends the load and compares everything.
+func (e *env) finish(t *testing.T) {
+	if err := e.load.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("written meanwhile: %+v", e.load.Total())
+	e.same(t)
+	e.healthy(t, "in the end", time.Now())
+}
+
+// afterwards is what must be so after each fault.
+func (e *env) afterwards(t *testing.T, what string, since time.Time) {
+	t.Helper()
+	e.healthy(t, what, since)
+	e.moves(t)
+	e.same(t)
+}
+
+// wiped: a broker loses its disk and copies everything anew, from a broker that has it.
+func wiped(t *testing.T, e *env, keepIDs bool, bytes int) {
+	before := e.counters(t)
+	written := e.load.Total()
+	victim := e.broker(1)
+	begun := time.Now()
+	if err := victim.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := victim.Wipe(t.Context(), keepIDs); err != nil {
+		t.Fatal(err)
+	}
+	if err := victim.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the broker was back after %v", time.Since(begun).Round(100*time.Millisecond))
+	e.afterwards(t, "disk wiped", begun)
+	e.readOnce(t, before, written.Acked, float64(bytes)*0.9)
+}
+
+// readOnce checks that the source was read once, and that at least helped bytes came from
+// in-sync real replicas since before.
+func (e *env) readOnce(t *testing.T, before map[string]float64, acked int64, helped float64) {
+	t.Helper()
+	after := e.counters(t)
+	fetched := after["kafka_mirror_fetched_bytes_total"] - before["kafka_mirror_fetched_bytes_total"]
+	served := after[`kafka_mirror_served_bytes_total{from="replica"}`] - before[`kafka_mirror_served_bytes_total{from="replica"}`]
+	// The load wrote meanwhile: a record takes less than this on the wire.
+	const record = 1000
+	news := float64(e.load.Total().Acked-acked) * record
+	t.Logf("read from the source %.1f MB (at most %.1f MB of it new), from in-sync real replicas %.1f MB", fetched/1e6, news/1e6, served/1e6)
+	if fetched > news+rereadLimit {
+		t.Errorf("%.0f bytes were read from the source for %.0f that are new", fetched, news)
+	}
+	if served < helped {
+		t.Errorf("only %.0f bytes came from in-sync real replicas, not %.0f", served, helped)
+	}
+}
+
+// logDirFails: one of two log directories of a running broker is gone. The partitions in the
+// other go on; those in it come back when the disk was replaced.
+func logDirFails(t *testing.T, e *env) {
+	victim := e.broker(2)
+	dir, err := victim.PartitionDir(bulk, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing := 0
+	for i, d := range victim.DataDirs() {
+		if strings.HasPrefix(dir, d+string(os.PathSeparator)) {
+			failing = i
+		}
+	}
+	begun := time.Now()
+	if err := victim.FailDir(failing); err != nil {
+		t.Fatal(err)
+	}
+	e.inISR(t, victim.ID(), bulk, 0, false)
+	t.Logf("out of the ISR after %v", time.Since(begun).Round(100*time.Millisecond))
+	if !victim.Running() {
+		t.Fatalf("%s ended: %s", victim, victim.LogTail())
+	}
+	e.moves(t)
+	e.stops(t, victim)
+	if err := victim.ReplaceDir(failing); err != nil {
+		t.Fatal(err)
+	}
+	if err := victim.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.afterwards(t, "log directory failed", begun)
+}
+
+// shutdownLimit is well below controlled shutdown's own limit: a broker that was held up would
+// wait for longer.
+const shutdownLimit = 30 * time.Second
+
+// stops ends a broker in an orderly way, which the virtual brokers must not hold up.
+func (e *env) stops(t *testing.T, n *harness.Node) {
+	t.Helper()
+	begun := time.Now()
+	if err := n.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(begun)
+	t.Logf("controlled shutdown of broker %d took %v", n.ID(), took.Round(100*time.Millisecond))
+	if took > shutdownLimit {
+		t.Errorf("controlled shutdown of broker %d took %v", n.ID(), took)
+	}
+}
+
+// killed: a broker dies and comes back.
+func killed(t *testing.T, e *env) {
+	before, written := e.counters(t), e.load.Total()
+	for id := int32(1); id <= brokers; id++ {
+		begun := time.Now()
+		victim := e.broker(id)
+		if err := victim.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		e.inISR(t, id, bulk, 0, false)
+		e.moves(t)
+		if err := victim.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		e.afterwards(t, fmt.Sprintf("broker %d killed", id), begun)
+	}
+	e.readOnce(t, before, written.Acked, 0)
+}
+
+// rollingRestart: each broker in turn ends in an orderly way and comes back.
+func rollingRestart(t *testing.T, e *env) {
+	before, written := e.counters(t), e.load.Total()
+	begun := time.Now()
+	err := e.dst.Cluster.RollingRestart(t.Context(), func(n *harness.Node) error {
+		e.healthy(t, fmt.Sprintf("broker %d restarted", n.ID()), begun)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.afterwards(t, "rolling restart", begun)
+	e.readOnce(t, before, written.Acked, 0)
+}
+
+// lags: a broker stands still for longer than the controllers' session while more than a
+// sidecar keeps is written.
+func lags(t *testing.T, e *env) {
+	before, written := e.counters(t), e.load.Total()
+	victim := e.broker(3)
+	begun := time.Now()
+	if err := victim.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	const more = 4 * bufferBytes
+	e.fill(t, more)
+	e.inISR(t, victim.ID(), bulk, 0, false)
+	if err := victim.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	e.afterwards(t, "lagged", begun)
+	e.readOnceMore(t, before, written.Acked, more)
+}
+
+// readOnceMore is readOnce when more bytes were written to bulk, most of which a follower got
+// from an in-sync replica.
+func (e *env) readOnceMore(t *testing.T, before map[string]float64, acked int64, more float64) {
+	t.Helper()
+	before["kafka_mirror_fetched_bytes_total"] += more * 1.01
+	e.readOnce(t, before, acked, more/2)
+}
