@@ -163,8 +163,8 @@ func (r *Reconciler) planHandBack(ctx context.Context, t Topic, parts []*metadat
 			into = plan.lead
 			plan.elect = append(plan.elect, p.Partition)
 		}
-		if len(p.Adding) == 0 && sameSet(h.target, settled(p)) {
-			continue // asked for already
+		if askedFor(p, h) {
+			continue
 		}
 		if v.Is(p.Leader) && len(h.target) > 1 {
 			// The controller takes the first of the list that is in sync.
@@ -173,6 +173,13 @@ func (r *Reconciler) planHandBack(ctx context.Context, t Topic, parts []*metadat
 		into[p.Partition] = towards(p, h.target)
 	}
 	return plan, nil
+}
+
+// askedFor tells whether what is pending leads to where a partition shall go. Where a real
+// broker has to be elected, that is the first of the replicas: it must be in sync, which it
+// may have been only when this was asked for.
+func askedFor(p *metadata.Partition, h handBack) bool {
+	return len(p.Adding) == 0 && sameSet(h.target, settled(p)) && (!h.realFirst || slices.Contains(p.ISR, p.Replicas[0]))
 }
 
 // tellWaits records with the partitions' states what a stop has been waiting for too long,

@@ -186,6 +186,8 @@ func (m *Machine) progress(now time.Time) {
 			return
 		}
 		m.retake()
+	case Refused:
+		m.await()
 	case Leading:
 		m.align()
 		m.advance()
@@ -201,8 +203,9 @@ func (m *Machine) progress(now time.Time) {
 // collect computes S once every real member of the ISR has fetched (R4, R5); without a
 // real member, once the candidates of R15 have.
 func (m *Machine) collect() {
-	if !m.consent.Truncate && !m.consent.AsItIs {
-		m.refuse(0, "the state of the partition is neither LOG_TRUNCATION nor MIRRORING")
+	may := m.consent.Truncate || m.consent.AsItIs
+	if !may && len(m.cfg.Virtual.Real(m.view.ISR)) > 0 {
+		m.refuse(0, notMirrored)
 		return
 	}
 	members, ok := m.members()
@@ -214,7 +217,7 @@ func (m *Machine) collect() {
 	for i, id := range members {
 		f := m.followers[id]
 		m.refLogs[i] = lineage.Log{End: f.offset, LastEpoch: f.lastEpoch}
-		if m.record.Ambiguous(m.refLogs[i]) {
+		if may && m.record.Ambiguous(m.refLogs[i]) {
 			if m.view.Brokers[id].Fenced {
 				return // it cannot be asked yet
 			}
@@ -227,6 +230,10 @@ func (m *Machine) collect() {
 	}
 	m.ref, m.asked = members, ask
 	m.agree()
+	if !may {
+		m.refuse(0, notMirrored)
+		return
+	}
 	m.phase = AskingHW
 	at := map[int32]int64{}
 	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
@@ -239,6 +246,18 @@ func (m *Machine) collect() {
 		}
 	}
 	m.do(AskHighWatermarks{m.epoch, at, ask})
+}
+
+const notMirrored = "the state of the partition is neither LOG_TRUNCATION nor MIRRORING"
+
+// await goes on waiting for a real replica after a takeover was refused: whoever has all
+// that is visible may join, so that there is somebody to hand back to (R16).
+func (m *Machine) await() {
+	if m.ref == nil && len(m.cfg.Virtual.Real(m.view.ISR)) == 0 {
+		m.phase = Collecting
+		m.collect()
+	}
+	m.retake()
 }
 
 // agree computes S (R5).
@@ -764,14 +783,15 @@ func (m *Machine) Tick(now time.Time) {
 
 // maintainISR proposes one change of the ISR at a time (R3).
 func (m *Machine) maintainISR(now time.Time) {
-	if m.phase == Off || m.phase == ReadingState || m.phase == Resigned || m.phase == Refused {
+	waits := (m.phase == Probing || m.phase == Refused) && len(m.cfg.Virtual.Real(m.view.ISR)) == 0
+	if m.phase == Off || m.phase == ReadingState || m.phase == Resigned || m.phase == Refused && !waits {
 		return
 	}
 	if m.pending != nil || now.Before(m.alterAfter) {
 		return
 	}
 	isr := slices.Clone(m.view.ISR)
-	if m.phase != Probing || len(m.cfg.Virtual.Real(isr)) > 0 {
+	if !waits {
 		isr = m.shrink(now, isr)
 	}
 	for _, id := range m.view.Replicas {
@@ -848,7 +868,7 @@ func (m *Machine) mayJoin(now time.Time, id int32) bool {
 	if m.phase != Leading {
 		// R16: with no real member in the ISR, the members that S was computed from may
 		// join before the source has answered, so that a stop finds a target.
-		return m.phase == Probing && len(m.cfg.Virtual.Real(m.view.ISR)) == 0 && slices.Contains(m.ref, id) && f.seen && f.offset >= m.s
+		return (m.phase == Probing || m.phase == Refused) && len(m.cfg.Virtual.Real(m.view.ISR)) == 0 && slices.Contains(m.ref, id) && f.seen && f.offset >= m.s
 	}
 	if m.cfg.Virtual.Is(id) {
 		return f.seen
