@@ -35,8 +35,8 @@ type cached struct {
 	start int64
 }
 
-// chain returns the chain of the leader's log, without epochs that have no records, and
-// where the leader's own epoch begins.
+// chain returns the chain of the leader's log, without epochs before the leader's own that
+// have no records, and where that one begins.
 func (w walk) chain() (c lineage.Chain, start int64, err error) {
 	cache, logEnd, err := w.cache()
 	if err != nil {
@@ -60,7 +60,13 @@ func (w walk) chain() (c lineage.Chain, start int64, err error) {
 			seeded = w.record.SeedLinked(known, logEnd, link)
 		}
 	}
-	return seeded.Cut(logEnd), start, nil
+	seeded = seeded.Cut(logEnd)
+	if start >= logEnd {
+		// Clients may write under the leader's epoch from now on, where nothing keeps them from
+		// it: what they do is not to be taken for the mirror's (C12).
+		seeded = append(seeded, lineage.Entry{Epoch: w.leaderEpoch, SourceEpoch: lineage.NoSource, Start: start})
+	}
+	return seeded, start, nil
 }
 
 // cache returns the leader's epoch cache, ascending.

@@ -79,20 +79,32 @@ func TestChainOfARealLeader(t *testing.T) {
 	}{
 		"a mirror's log behind a leader that appended nothing": {
 			cache: []cached{{3, 0}, {4, 100}}, logEnd: 100, first: &lineage.Entry{Epoch: 3, Start: 0}, record: record, leading: 4,
-			want: lineage.Chain{{Epoch: 3, SourceEpoch: 7, Start: 0}, {Epoch: 3, SourceEpoch: 9, Start: 40}}, start: 100,
+			want: lineage.Chain{
+				{Epoch: 3, SourceEpoch: 7, Start: 0},
+				{Epoch: 3, SourceEpoch: 9, Start: 40},
+				{Epoch: 4, SourceEpoch: lineage.NoSource, Start: 100}, // what clients write from now on
+			}, start: 100,
 		},
 		"the first batch lies behind a gap": {
 			cache: []cached{{3, 5}, {4, 100}}, logEnd: 100, first: &lineage.Entry{Epoch: 3, Start: 5}, record: record, leading: 4,
-			want: lineage.Chain{{Epoch: 3, SourceEpoch: 7, Start: 0}, {Epoch: 3, SourceEpoch: 9, Start: 40}}, start: 100,
+			want: lineage.Chain{
+				{Epoch: 3, SourceEpoch: 7, Start: 0},
+				{Epoch: 3, SourceEpoch: 9, Start: 40},
+				{Epoch: 4, SourceEpoch: lineage.NoSource, Start: 100}, // what clients write from now on
+			}, start: 100,
 		},
 		"the gap, with nothing visible": {
 			cache: []cached{{3, 5}, {4, 100}}, logEnd: 100, record: record, leading: 4,
-			want: lineage.Chain{{Epoch: 3, SourceEpoch: 7, Start: 0}, {Epoch: 3, SourceEpoch: 9, Start: 40}}, start: 100,
+			want: lineage.Chain{
+				{Epoch: 3, SourceEpoch: 7, Start: 0},
+				{Epoch: 3, SourceEpoch: 9, Start: 40},
+				{Epoch: 4, SourceEpoch: lineage.NoSource, Start: 100}, // what clients write from now on
+			}, start: 100,
 		},
 		"epoch 1 behind a gap, with nothing visible": {
 			cache: []cached{{1, 5}, {2, 100}}, logEnd: 100, leading: 2, start: 100,
 			record: lineage.NewRecord().With(1, lineage.Chain{{Epoch: 1, SourceEpoch: 0, Start: 0}}),
-			want:   lineage.Chain{{Epoch: 1, SourceEpoch: 0, Start: 0}},
+			want:   lineage.Chain{{Epoch: 1, SourceEpoch: 0, Start: 0}, {Epoch: 2, SourceEpoch: lineage.NoSource, Start: 100}},
 		},
 		"foreign records of the leader": {
 			cache: []cached{{3, 0}, {4, 100}}, logEnd: 110, first: &lineage.Entry{Epoch: 3, Start: 0}, record: record, leading: 4,
@@ -107,7 +119,8 @@ func TestChainOfARealLeader(t *testing.T) {
 			want: lineage.Chain{{Epoch: 0, SourceEpoch: lineage.NoSource, Start: 0}}, start: 0,
 		},
 		"empty": {
-			cache: []cached{{0, 0}}, logEnd: 0, record: lineage.NewRecord(), leading: 0, want: nil, start: 0,
+			cache: []cached{{0, 0}}, logEnd: 0, record: lineage.NewRecord(), leading: 0, start: 0,
+			want: lineage.Chain{{Epoch: 0, SourceEpoch: lineage.NoSource, Start: 0}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
