@@ -113,8 +113,30 @@ func start(t *testing.T, bytes int) *env {
 	}
 	e.mirrorAll(t)
 	e.fill(t, bytes)
+	e.mirrored(t)
 	e.healthy(t, "at first", time.Now())
 	return e
+}
+
+// mirrored waits until the destination has all of bulk.
+func (e *env) mirrored(t *testing.T) {
+	t.Helper()
+	harness.AwaitT(t, 10*time.Minute, bulk+" mirrored", func(ctx context.Context) error {
+		want, err := e.srcAdmin.ListEndOffsets(ctx, bulk)
+		if err != nil {
+			return err
+		}
+		got, err := e.dstAdmin.ListEndOffsets(ctx, bulk)
+		if err != nil {
+			return err
+		}
+		w, _ := want.Lookup(bulk, 0)
+		g, _ := got.Lookup(bulk, 0)
+		if err := errors.Join(w.Err, g.Err); err != nil || g.Offset < w.Offset {
+			return fmt.Errorf("end %d at the source, %d here: %w", w.Offset, g.Offset, errors.Join(err, errNotYet))
+		}
+		return nil
+	})
 }
 
 // behindRelay registers a virtual broker at a relay.

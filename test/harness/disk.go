@@ -66,14 +66,14 @@ func (n *Node) FailDir(i int) error {
 	return nil
 }
 
-// ReplaceDir puts an empty directory where [Node.FailDir] has taken one away. The broker takes
-// it into use when it is started next, under a directory id of its own.
-func (n *Node) ReplaceDir(i int) error {
+// ReplaceDir puts an empty, formatted directory where [Node.FailDir] has taken one away. The
+// broker takes it into use when it is started next, under a directory id of its own.
+func (n *Node) ReplaceDir(ctx context.Context, i int) error {
 	dir := n.dataDirs[i]
 	if err := errors.Join(os.Remove(dir), os.RemoveAll(dir+failedSuffix), os.Mkdir(dir, 0o755)); err != nil {
 		return fmt.Errorf("replace a log directory of %s: %w", n, err)
 	}
-	return nil
+	return n.format(ctx, "--ignore-formatted")
 }
 
 // RollingRestart restarts the brokers one after the other in an orderly way, each when the one

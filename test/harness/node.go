@@ -101,13 +101,14 @@ func (n *Node) PID() int {
 	return 0
 }
 
-func (n *Node) format(ctx context.Context) error {
+func (n *Node) format(ctx context.Context, more ...string) error {
 	in := n.Installation()
 	class, err := in.FindClass("kafka.tools.StorageTool", "org.apache.kafka.tools.StorageTool")
 	if err != nil {
 		return err
 	}
 	args := append([]string{"format", "-t", n.cluster.cfg.ClusterID, "-c", n.PropertiesFile()}, n.cluster.cfg.Format...)
+	args = append(args, more...)
 	res, err := in.Tool(ctx, ToolRun{Class: class, Args: args})
 	if err != nil {
 		return fmt.Errorf("format the storage of %s: %w\n%s", n, err, res.Stdout)
