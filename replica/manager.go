@@ -69,6 +69,7 @@ type Manager struct {
 	wg     sync.WaitGroup
 	undo   []func()
 
+	shunned  shunned
 	followed chan struct{} // cap 1: what is to be followed may have changed
 
 	mu         sync.RWMutex // guards the following; a leaf, taken under a partition's mu too

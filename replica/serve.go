@@ -34,6 +34,7 @@ type question struct {
 	settled  bool
 	laggard  leading.Decision // to be read from a real replica
 	lagging  bool
+	stalled  bool // nobody could be read from for it
 	tp       ids.TopicPartition
 	topic    string
 	answered bool // Fetch was called once; from then on only Again
@@ -70,7 +71,7 @@ func (m *Manager) Fetch(ctx context.Context, req *kmsg.FetchRequest) (*FetchRepl
 	defer deadline.Stop()
 	last := false
 	for {
-		if m.answer(qs, int(req.MaxBytes), last) || last {
+		if (m.answer(qs, int(req.MaxBytes), last) || last) && (m.readLaggards(ctx, qs, int(req.MaxBytes)) || last) {
 			break
 		}
 		// Nothing to write: whoever waits for that need not.
@@ -84,7 +85,6 @@ func (m *Manager) Fetch(ctx context.Context, req *kmsg.FetchRequest) (*FetchRepl
 			return nil, ctx.Err()
 		}
 	}
-	m.readLaggards(ctx, qs, int(req.MaxBytes))
 	for _, q := range qs {
 		from := servedBuffer
 		if q.lagging {
@@ -228,7 +228,7 @@ func (p *partition) answer(q *question, left int, ready, last bool) bool {
 		return true
 	case d.Serve == leading.ServeReplica:
 		q.lagging, q.laggard = true, d
-		return true
+		return !q.stalled
 	case d.Serve == leading.ServeNothing:
 		p.ranDryLocked()
 	case d.Serve == leading.ServeBuffer && (left > 0 || !ready):
@@ -236,47 +236,6 @@ func (p *partition) answer(q *question, left int, ready, last bool) bool {
 		return r.Size > 0
 	}
 	return p.machine.NewsFor(q.req.Replica, q.req.CurrentLeaderEpoch, q.req.Offset)
-}
-
-// readLaggards serves what lies below the buffer from in-sync real replicas. One that
-// does not answer leaves its partitions empty; the follower asks again.
-func (m *Manager) readLaggards(ctx context.Context, qs []*question, maxBytes int) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	used := 0
-	for _, q := range qs {
-		used += q.reply.Size
-	}
-	for _, q := range qs {
-		if !q.lagging || used >= maxBytes {
-			continue
-		}
-		d := q.laggard
-		got, err := m.fetchOne(ctx, m.calls, d.From, q.tp, q.topic, fetchArgs{
-			replica: -1, epoch: -1, leaderEpoch: -1, offset: d.Offset, lastEpoch: -1,
-			maxBytes: int32(max(1, min(q.max, maxBytes-used))),
-		})
-		if err != nil {
-			m.log.Warn("reading for a lagging follower", "topic", q.topic, "partition", q.tp.Partition, "from", d.From,
-				"follower", q.req.Replica, "offset", d.Offset, "error", err)
-			continue
-		}
-		q.reply.Records, q.reply.Size = wholeBatches(got.RecordBatches, d.Offset, d.End, q.req.CurrentLeaderEpoch)
-		if len(got.RecordBatches) == 0 {
-			q.p.pastGap(q, got.HighWatermark, maxBytes-used)
-		}
-		used += q.reply.Size
-	}
-}
-
-// pastGap goes on in the buffer when the replica has nothing up to there.
-func (p *partition) pastGap(q *question, replicaHW int64, left int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if d := p.machine.PastGap(q.req, q.laggard, replicaHW); d.Serve == leading.ServeBuffer {
-		r := q.reply
-		r.Records, r.hold, r.Size = p.buf.read(d.Offset, d.End, min(q.max, left))
-	}
 }
 
 // wholeBatches keeps the batches of raw that end above offset and at or below end. What a

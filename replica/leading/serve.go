@@ -97,8 +97,7 @@ func (m *Machine) NewsFor(replica int32, currentLeaderEpoch int32, offset int64)
 	}
 	// Below the buffer with nobody to serve it: an answer would be empty, and asked for
 	// again at once.
-	_, ok := m.replicaFor(f, offset)
-	return ok && offset < m.hw
+	return len(m.replicasFor(f, offset)) > 0 && offset < m.hw
 }
 
 // atSeam tells whether the buffer has nothing at offset, nor will have: reading ended
@@ -241,8 +240,8 @@ func (m *Machine) serve(f *follower, offset int64, lastEpoch int32) Decision {
 		if m.atSeam(offset) {
 			end = m.s
 		}
-		if id, ok := m.replicaFor(f, offset); ok && offset < m.hw {
-			d.Serve, d.From, d.End = ServeReplica, id, min(m.hw, end)
+		if from := m.replicasFor(f, offset); len(from) > 0 && offset < m.hw {
+			d.Serve, d.From, d.End = ServeReplica, from[0], min(m.hw, end)
 		}
 	}
 	return d
@@ -260,15 +259,26 @@ func (m *Machine) PastGap(r FetchRequest, d Decision, replicaHW int64) Decision 
 	return m.serve(f, d.End, r.LastFetchedEpoch)
 }
 
-// replicaFor picks an in-sync real replica that holds offset.
-func (m *Machine) replicaFor(f *follower, offset int64) (int32, bool) {
+// Candidates returns who else than From of a ServeReplica decision has what a follower asks
+// for, From included: those that are alive by the metadata log, which hears of a death late.
+func (m *Machine) Candidates(r FetchRequest) []int32 {
+	f := m.followers[r.Replica]
+	if m.epochError(r.CurrentLeaderEpoch) != CodeNone || m.phase != Leading || f == nil {
+		return nil
+	}
+	return m.replicasFor(f, r.Offset)
+}
+
+// replicasFor returns the in-sync real replicas that hold offset.
+func (m *Machine) replicasFor(f *follower, offset int64) []int32 {
+	var out []int32
 	for _, id := range m.cfg.Virtual.Real(m.view.ISR) {
 		g := m.followers[id]
 		if g != nil && g != f && g.valid && g.logStart <= offset && g.end > offset && !m.view.Brokers[id].Fenced {
-			return id, true
+			out = append(out, id)
 		}
 	}
-	return 0, false
+	return out
 }
 
 // logStart is the log start that answers carry: never above the high watermark, which

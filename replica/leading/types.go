@@ -129,7 +129,7 @@ const (
 	// ServeBuffer: from the driver's buffer, up to Decision.End.
 	ServeBuffer
 	// ServeReplica: the offset lies below the buffer; from the real replica
-	// Decision.From, never from the source (design.md §4). Up to Decision.End; if it has
+	// Decision.From, or another one of Candidates, never from the source (design.md §4). Up to Decision.End; if it has
 	// nothing there, PastGap says how to go on.
 	ServeReplica
 )

@@ -1,0 +1,172 @@
+package replica
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/batch/batchtest"
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/internal/scripted"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// laggardRig is a led partition whose buffer begins at 100: broker 1 lags, brokers 2 and 3
+// have everything below.
+type laggardRig struct {
+	*wishRig
+	helpers map[int32]*helper
+}
+
+// helper is a real broker that can be read from, or not.
+type helper struct {
+	dead  atomic.Bool
+	reads atomic.Int32
+}
+
+func (h *helper) answer(req kmsg.Request) kmsg.Response {
+	fetch, ok := req.(*kmsg.FetchRequest)
+	if !ok {
+		return nil
+	}
+	resp := fetch.ResponseKind().(*kmsg.FetchResponse)
+	ft := fetch.Topics[0]
+	rt := kmsg.NewFetchResponseTopic()
+	rt.Topic, rt.TopicID = ft.Topic, ft.TopicID
+	rp := kmsg.NewFetchResponseTopicPartition()
+	rp.HighWatermark = 100
+	if ft.Partitions[0].FetchOffset < 100 {
+		h.reads.Add(1)
+		if h.dead.Load() {
+			return nil
+		}
+		b := batchtest.Plain(0, 100)
+		b.SetLeaderEpoch(2)
+		rp.RecordBatches = b
+	}
+	rt.Partitions = append(rt.Partitions, rp)
+	resp.Topics = append(resp.Topics, rt)
+	return resp
+}
+
+// chained is a state with a history.
+type chained struct{ *wishRig }
+
+func (chained) ReadLineage(context.Context, string, ids.TopicPartition, int32) (lineage.Record, leading.Consent, error) {
+	rec := lineage.NewRecord()
+	rec.Chains = map[int32]lineage.Chain{2: {{Epoch: 2, SourceEpoch: 0, Start: 0}}}
+	return rec, leading.Consent{Truncate: true, AllowLoss: true}, nil
+}
+
+func newLaggardRig(t *testing.T) *laggardRig {
+	t.Helper()
+	r := &laggardRig{newWishRig(t), map[int32]*helper{2: {}, 3: {}}}
+	brokers := []metadata.Broker{{ID: wishSelf, Epoch: 10}, {ID: 1, Epoch: 11}}
+	for id := int32(2); id <= 3; id++ {
+		c, err := scripted.Listen("127.0.0.1:0", nil, r.helpers[id].answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		host, port, _ := net.SplitHostPort(c.Addr())
+		n, _ := strconv.Atoi(port)
+		brokers = append(brokers, metadata.Broker{ID: id, Epoch: int64(10 + id), Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: host, Port: uint16(n)}}})
+	}
+	replicas := []int32{wishSelf, 1, 2, 3}
+	r.m.image.Set([]*metadata.Partition{{Topic: "t", TopicID: r.tp.TopicID, Leader: wishSelf, LeaderEpoch: wishEpoch, Replicas: replicas}}, brokers, nil)
+	r.m.calls = NewBrokers(r.m.image, "INTERNAL", nil)
+	t.Cleanup(r.m.calls.Close)
+	r.m.state = chained{r.wishRig}
+	r.src.answer = fetcher.ProbeResult{HighWatermark: 100, LogEnd: 100}
+	r.p.step(func(now time.Time) {
+		v := leading.View{
+			Leader: wishSelf, LeaderEpoch: wishEpoch, PartitionEpoch: 5, Replicas: replicas, ISR: []int32{wishSelf, 2, 3}, MinISR: 1,
+			Brokers: map[int32]leading.BrokerView{},
+		}
+		for _, b := range brokers {
+			v.Brokers[b.ID] = leading.BrokerView{Epoch: b.Epoch}
+		}
+		r.p.machine.Metadata(now, v)
+	})
+	caughtUp := func() {
+		for id := int32(2); id <= 3; id++ {
+			r.p.step(func(now time.Time) {
+				d := r.p.machine.Fetch(now, leading.FetchRequest{Replica: id, BrokerEpoch: int64(10 + id), CurrentLeaderEpoch: wishEpoch, Offset: 100, LastFetchedEpoch: 2})
+				if d.Code == leading.CodeNone {
+					r.p.machine.Told(id, d.HighWatermark)
+				}
+			})
+		}
+	}
+	r.until("the takeover", func() bool {
+		caughtUp()
+		return r.phase() == leading.Leading
+	})
+	caughtUp()
+	return r
+}
+
+// fetch is broker 1's, and returns how much it got and how long that took.
+func (r *laggardRig) fetch(wait time.Duration) (bytes int, took time.Duration) {
+	r.t.Helper()
+	req := kmsg.NewPtrFetchRequest()
+	req.Version = 17
+	req.ReplicaState.ID, req.ReplicaState.Epoch = 1, 11
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = int32(wait.Milliseconds()), 1, 10<<20, -1
+	addPartition(req, r.tp, "t", fetchArgs{replica: 1, epoch: 11, leaderEpoch: wishEpoch, offset: 0, lastEpoch: -1, maxBytes: 1 << 20})
+	begun := time.Now()
+	reply, err := r.m.Fetch(r.t.Context(), req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer reply.Release()
+	if code := reply.Topics[0].Partitions[0].ErrorCode; code != 0 {
+		r.t.Fatalf("error %d", code)
+	}
+	return reply.Topics[0].Partitions[0].Size, time.Since(begun)
+}
+
+// TestLaggardIsServedByAnother: a replica that does not answer is passed over for a while, so
+// that it holds nobody up.
+func TestLaggardIsServedByAnother(t *testing.T) {
+	r := newLaggardRig(t)
+	r.helpers[2].dead.Store(true)
+	for range 3 {
+		if n, _ := r.fetch(time.Minute); n == 0 {
+			t.Fatal("nothing came, although broker 3 has it")
+		}
+	}
+	if n := r.helpers[2].reads.Load(); n != 1 {
+		t.Errorf("the broker that does not answer was asked %d times", n)
+	}
+	r.helpers[2].dead.Store(false)
+	r.pass(shunFor)
+	if n, _ := r.fetch(time.Minute); n == 0 || r.helpers[2].reads.Load() != 2 {
+		t.Errorf("%d bytes; broker 2 was asked %d times in all", n, r.helpers[2].reads.Load())
+	}
+}
+
+// TestLaggardWaitsWhenNobodyAnswers: an empty answer would be asked for again at once.
+func TestLaggardWaitsWhenNobodyAnswers(t *testing.T) {
+	r := newLaggardRig(t)
+	for _, h := range r.helpers {
+		h.dead.Store(true)
+	}
+	const wait = 300 * time.Millisecond
+	for range 2 {
+		if n, took := r.fetch(wait); n > 0 || took < wait {
+			t.Errorf("%d bytes after %v", n, took)
+		}
+	}
+	if n := r.helpers[2].reads.Load() + r.helpers[3].reads.Load(); n != 2 {
+		t.Errorf("%d reads were tried", n)
+	}
+}
