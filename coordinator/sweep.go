@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,17 +13,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/placement"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
 const (
 	// sweepPause keeps a burst of changes from causing a look each.
-	sweepPause = 200 * time.Millisecond
-	// verifyAfter is how long a partition must look foreign before the state topic is read to
-	// its end for it, and sweepAfter before it is swept: every sidecar has then noted what it
-	// was, and goes on if the one that sweeps dies in between.
-	verifyAfter = time.Second
-	sweepAfter  = 2 * time.Second
+	sweepPause = 20 * time.Millisecond
+	// readPause is the least time between two readings of the state topic to its end.
+	readPause = 400 * time.Millisecond
 	// sweepAgain is how long a request is left to work, and a hindrance to go away.
 	sweepAgain = 3 * time.Second
 	// laggardWait is how long a live replica may take to get in sync behind a real leader,
@@ -37,9 +34,14 @@ const (
 // Sweeper takes virtual replicas away from partitions of topics that no mirror has. While a
 // mirror topic is assigned, virtual brokers accept assignments, and what the controller
 // places then may land there: nobody can write to such a partition, and one without a real
-// replica could never be read. Every sidecar watches, the live one with the lowest id acts:
-// first down to the real members of the ISR, which takes effect at once whoever leads, then
-// as many real replicas as there were.
+// replica could never be read. Where virtual brokers cannot be cordoned (metadata.version
+// below 4.3) that is what most new partitions begin with.
+//
+// Every sidecar notes what the metadata log shows, as it shows it, so that each can go on
+// where another one ended. The live one with the lowest id acts, as soon as it has read the
+// state topic to its end: a mirror writes there which topics it takes before it assigns
+// anything, so that what is not there is nobody's. First down to the real members of the
+// ISR, which takes effect at once whoever leads, then as many real replicas as there were.
 type Sweeper struct {
 	c   *Coordinator
 	log *slog.Logger
@@ -49,14 +51,15 @@ type Sweeper struct {
 
 	mu    sync.Mutex // guards the following
 	found map[ids.TopicPartition]*stray
-	count int // partitions with a virtual replica among found
+	count int       // partitions with a virtual replica among found
+	read  time.Time // when the state topic was read to its end last
 }
 
 // stray is what is remembered of a partition that was found on virtual brokers.
 type stray struct {
 	topic    string
 	since    time.Time
-	verified bool    // the state topic, read to its end, has no mirror with this topic
+	verified bool    // it is internal to Kafka, or the state topic, read to its end, has no mirror with it
 	want     int     // replicas it had
 	had      []int32 // those of them that are real
 	left     []int32 // what is left of them when the virtual ones are gone
@@ -75,11 +78,14 @@ func NewSweeper(c *Coordinator, log *slog.Logger) *Sweeper {
 	return s
 }
 
-// Start begins to sweep once the state was read.
+// Start begins to sweep: at once what is internal to Kafka, since the state cannot be read as
+// long as virtual brokers lead it.
 func (s *Sweeper) Start(context.Context) error {
-	s.start(s.c.store.Ready(), s.run,
+	begin := make(chan struct{})
+	close(begin)
+	s.start(begin, s.run,
 		s.c.img.Subscribe(func(d metadata.Delta) {
-			if s.concerns(d) {
+			if s.noted(d) {
 				s.poke()
 			}
 		}),
@@ -94,22 +100,41 @@ func (s *Sweeper) Start(context.Context) error {
 // Stop ends sweeping; what is under way is given up.
 func (s *Sweeper) Stop(ctx context.Context) error { return s.end(ctx, "sweeper") }
 
-// concerns tells cheaply whether a change of the metadata is worth a look.
-func (s *Sweeper) concerns(d metadata.Delta) bool {
-	s.mu.Lock()
-	watching := len(s.found) > 0
-	s.mu.Unlock()
-	if watching {
-		return true
-	}
+// noted takes note of what a change of the metadata put on virtual brokers, before the next
+// one shows: another sidecar may be quick to take it away again. It tells whether the change
+// is worth a look.
+func (s *Sweeper) noted(d metadata.Delta) bool {
+	some := false
 	for _, tp := range d.Partitions {
-		if p := s.c.img.Partition(tp); p != nil && slices.ContainsFunc(p.Replicas, s.c.cfg.Virtual.Is) {
-			if _, ours := s.c.view.TopicByID(tp.TopicID); !ours {
-				return true
-			}
+		p := s.c.img.Partition(tp)
+		if p == nil || !slices.ContainsFunc(p.Replicas, s.c.cfg.Virtual.Is) || s.ours(p.Topic, tp.TopicID) {
+			continue
 		}
+		some = true
+		s.mu.Lock()
+		s.remember(p)
+		s.mu.Unlock()
 	}
-	return false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return some || len(s.found) > 0
+}
+
+// remember notes a partition that is on virtual brokers, and returns what is remembered of it.
+func (s *Sweeper) remember(p *metadata.Partition) *stray {
+	tp := ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}
+	e := s.found[tp]
+	if e == nil {
+		e = &stray{
+			topic: p.Topic, since: s.now(), verified: internalTopic(p.Topic),
+			want: len(settled(p)), had: s.c.cfg.Virtual.Real(settled(p)),
+		}
+		s.found[tp] = e
+	}
+	if !reassigning(p) {
+		e.left = s.c.cfg.Virtual.Real(p.ISR)
+	}
+	return e
 }
 
 func (s *Sweeper) run(ctx context.Context) {
@@ -133,13 +158,26 @@ func (s *Sweeper) run(ctx context.Context) {
 // take is known by its name only, and one that has the write lock was a mirror topic, even
 // if the state topic that said so was lost.
 func (s *Sweeper) ours(topic string, id ids.UUID) bool {
-	if _, ok := s.c.view.TopicByID(id); ok {
+	if internalTopic(topic) {
+		return false // also the state topic: it could not be read where virtual brokers lead it
+	}
+	if _, ok := s.c.view.TopicByID(id); ok || !s.ready() {
 		return true
 	}
 	if t, ok := s.c.view.TopicByName(topic); ok && (t.Desired != Stopped || t.TopicID.IsZero()) {
 		return true
 	}
 	return s.c.img.TopicConfig(topic)[configMaxMessageBytes] == "0"
+}
+
+// ready tells whether the state was read.
+func (s *Sweeper) ready() bool {
+	select {
+	case <-s.c.store.Ready():
+		return true
+	default:
+		return false
+	}
 }
 
 // Foreign tells whether a partition that virtual brokers are assigned to is certainly no
@@ -156,36 +194,75 @@ func (s *Sweeper) Foreign(tp ids.TopicPartition) bool {
 // nothing changes; 0 if there is no need.
 func (s *Sweeper) look(ctx context.Context) time.Duration {
 	s.note()
-	if due := s.unverified(); len(due) > 0 {
+	live := liveVirtual(s.c.img, s.c.cfg.Virtual)
+	acts := len(live) > 0 && live[0] == s.c.cfg.Self
+	if acts {
+		// What is internal to Kafka is no mirror's, and reading the state may have to wait for it.
+		s.act(ctx, s.plan(s.internal()))
+	}
+	due, wait := s.unread(acts)
+	if wait > 0 {
+		return wait
+	}
+	if len(due) > 0 {
 		if !s.barriers(ctx) {
 			return sweepAgain
 		}
 		s.note() // what the barriers brought
 		s.verify(due)
-	}
-	live := liveVirtual(s.c.img, s.c.cfg.Virtual)
-	if len(live) > 0 && live[0] == s.c.cfg.Self && len(s.plan()) > 0 {
-		// Once more: a mirror may have been told to take a topic since.
-		if !s.barriers(ctx) {
-			return sweepAgain
+		if acts {
+			s.act(ctx, s.plan(due))
 		}
-		s.note()
-		s.act(ctx, s.plan())
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.found) == 0 {
-		return 0
 	}
 	again, now := sweepAgain, s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.found) == 0 && s.ready() {
+		return 0
+	}
 	for _, e := range s.found {
-		for _, at := range []time.Time{e.since.Add(verifyAfter), e.since.Add(sweepAfter), e.after} {
-			if left := at.Sub(now); left > 0 {
-				again = min(again, left)
-			}
+		if left := e.after.Sub(now); left > 0 {
+			again = min(again, left)
 		}
 	}
 	return again
+}
+
+// unread returns what was found and needs the state topic to be read to its end: what is not
+// verified, and what something is to be done about, since a mirror may have been told to take
+// the topic meanwhile. wait is for how long there is time for that.
+func (s *Sweeper) unread(acts bool) (due map[ids.TopicPartition]bool, wait time.Duration) {
+	rest := map[ids.TopicPartition]bool{}
+	needed := false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tp, e := range s.found {
+		if !internalTopic(e.topic) {
+			rest[tp] = true
+			needed = needed || !e.verified
+		}
+	}
+	if !needed && (!acts || len(s.planLocked(rest)) == 0) {
+		return nil, 0
+	}
+	if wait = readPause - s.now().Sub(s.read); wait > 0 {
+		return nil, wait
+	}
+	s.read = s.now()
+	return rest, 0
+}
+
+// internal are the partitions of Kafka's own topics that were found.
+func (s *Sweeper) internal() map[ids.TopicPartition]bool {
+	out := map[ids.TopicPartition]bool{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tp, e := range s.found {
+		if internalTopic(e.topic) {
+			out[tp] = true
+		}
+	}
+	return out
 }
 
 // note brings what is remembered to what the metadata shows.
@@ -194,20 +271,11 @@ func (s *Sweeper) note() {
 	strays := straysOf(v, s.c.img.AllPartitions(), s.ours)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
 	seen := map[ids.TopicPartition]bool{}
 	for _, p := range strays {
 		tp := ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}
 		seen[tp] = true
-		e := s.found[tp]
-		if e == nil {
-			e = &stray{topic: p.Topic, since: now, want: len(settled(p)), had: v.Real(settled(p))}
-			s.found[tp] = e
-		}
-		e.gone = false
-		if !reassigning(p) {
-			e.left = v.Real(p.ISR)
-		}
+		s.remember(p).gone = false
 	}
 	s.count = len(strays)
 	for tp, e := range s.found {
@@ -218,7 +286,7 @@ func (s *Sweeper) note() {
 		if p != nil && len(settled(p)) >= e.want && e.verified && e.told != "" {
 			s.log.Info("partition is on real brokers again", "topic", e.topic, "partition", tp.Partition, "replicas", settled(p))
 		}
-		if p == nil || !e.verified || !lacksReplicas(p, *e) || s.ours(e.topic, tp.TopicID) {
+		if p == nil || !lacksReplicas(p, *e) || s.ours(e.topic, tp.TopicID) {
 			delete(s.found, tp)
 			continue
 		}
@@ -228,22 +296,10 @@ func (s *Sweeper) note() {
 	}
 }
 
-// unverified are the partitions that have looked foreign for long enough.
-func (s *Sweeper) unverified() (out []ids.TopicPartition) {
+func (s *Sweeper) verify(read map[ids.TopicPartition]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for tp, e := range s.found {
-		if !e.verified && s.now().Sub(e.since) >= verifyAfter {
-			out = append(out, tp)
-		}
-	}
-	return out
-}
-
-func (s *Sweeper) verify(all []ids.TopicPartition) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, tp := range all {
+	for tp := range read {
 		if e := s.found[tp]; e != nil {
 			e.verified = true
 		}
@@ -269,22 +325,26 @@ func (s *Sweeper) barriers(ctx context.Context) bool {
 	return true
 }
 
-// plan decides about every partition that was found, by topic. What is waited for is logged
-// once.
-func (s *Sweeper) plan() map[string]map[int32][]int32 {
+// plan decides about some of the partitions that were found, by topic. What is waited for is
+// logged once.
+func (s *Sweeper) plan(some map[ids.TopicPartition]bool) map[string]map[int32][]int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.planLocked(some)
+}
+
+func (s *Sweeper) planLocked(some map[ids.TopicPartition]bool) map[string]map[int32][]int32 {
 	now, out := s.now(), map[string]map[int32][]int32{}
 	live := func(b int32) bool { return alive(s.c.img, b) }
-	brokers := realBrokers(s.c.img, s.c.cfg.Virtual)
+	brokers := placement.Brokers(s.c.img.Brokers(), s.c.cfg.Virtual)
 	for tp, e := range s.found {
 		p := s.c.img.Partition(tp)
-		if p == nil || !e.verified || now.Sub(e.since) < sweepAfter || now.Before(e.after) {
+		if p == nil || !some[tp] || now.Before(e.after) {
 			continue
 		}
 		waited := now.Sub(e.since) >= laggardWait
 		target, wait := sweep(s.c.cfg.Virtual, p, *e, live, brokers, hashStart(p.Topic, max(len(brokers), 1)), waited)
-		if wait != "" && e.told != wait {
+		if wait != "" && e.verified && e.told != wait {
 			e.told = wait
 			s.log.Warn("partition of an ordinary topic landed on virtual brokers, and cannot be on real ones yet",
 				"topic", p.Topic, "partition", p.Partition, "replicas", p.Replicas, "isr", p.ISR, "waits_for", wait)
@@ -302,29 +362,34 @@ func (s *Sweeper) plan() map[string]map[int32][]int32 {
 
 // act asks the controller for what was planned.
 func (s *Sweeper) act(ctx context.Context, targets map[string]map[int32][]int32) {
+	var work errgroup.Group
+	work.SetLimit(topicsAtOnce)
+	for topic, parts := range targets {
+		if id, ok := s.c.img.Topic(topic); ok {
+			work.Go(func() error { s.actOn(ctx, topic, id, parts); return nil })
+		}
+	}
+	_ = work.Wait()
+}
+
+func (s *Sweeper) actOn(ctx context.Context, topic string, id ids.UUID, targets map[int32][]int32) {
 	v := s.c.cfg.Virtual
-	for _, topic := range slices.Sorted(maps.Keys(targets)) {
-		id, ok := s.c.img.Topic(topic)
-		if !ok {
-			continue
+	for partition, target := range targets {
+		p := s.c.img.Partition(ids.TopicPartition{TopicID: id, Partition: partition})
+		if p != nil && v.Is(p.Leader) && len(v.Real(p.ISR)) > 1 {
+			// The controller takes the first of the list that is in sync.
+			target = longestFirst(target, s.c.deps.Destination.logEnds(ctx, topic, partition, target))
 		}
-		for partition, target := range targets[topic] {
-			p := s.c.img.Partition(ids.TopicPartition{TopicID: id, Partition: partition})
-			if p != nil && v.Is(p.Leader) && len(v.Real(p.ISR)) > 1 {
-				// The controller takes the first of the list that is in sync.
-				target = longestFirst(target, s.c.deps.Destination.logEnds(ctx, topic, partition, target))
-			}
-			targets[topic][partition] = target
-			if p == nil || !s.asked(p, target) {
-				delete(targets[topic], partition) // deleted, or created anew, meanwhile
-			}
+		targets[partition] = target
+		if p == nil || !s.asked(p, target) {
+			delete(targets, partition) // deleted, or created anew, meanwhile
 		}
-		if len(targets[topic]) == 0 {
-			continue
-		}
-		if err := s.c.deps.Destination.reassign(ctx, topic, targets[topic]); err != nil && ctx.Err() == nil {
-			s.log.Warn("partitions of an ordinary topic are not on real brokers yet, tried again", "topic", topic, "err", err, "again_in", sweepAgain)
-		}
+	}
+	if len(targets) == 0 {
+		return
+	}
+	if err := s.c.deps.Destination.reassign(ctx, topic, targets); err != nil && ctx.Err() == nil {
+		s.log.Warn("partitions of an ordinary topic are not on real brokers yet, tried again", "topic", topic, "err", err, "again_in", sweepAgain)
 	}
 }
 
@@ -384,25 +449,13 @@ func lacksReplicas(p *metadata.Partition, e stray) bool {
 
 // sweep returns what to ask the controller for to get a partition one step nearer to real
 // brokers only, or what is waited for. live tells whether a broker is alive; brokers are the
-// real ones that are; waited that laggards were waited for.
-func sweep(v ids.Virtual, p *metadata.Partition, e stray, live func(int32) bool, brokers []int32, start int, waited bool) (target []int32, wait string) {
+// real ones that may be given replicas; waited that laggards were waited for.
+func sweep(v ids.Virtual, p *metadata.Partition, e stray, live func(int32) bool, brokers []placement.Broker, start int, waited bool) (target []int32, wait string) {
 	if reassigning(p) {
 		return nil, "" // somebody's, or our own
 	}
 	more := func(have []int32) []int32 {
-		out := slices.Clone(have)
-		add := func(b int32) {
-			if len(out) < e.want && !slices.Contains(out, b) && slices.Contains(brokers, b) {
-				out = append(out, b)
-			}
-		}
-		for _, b := range e.had {
-			add(b)
-		}
-		for i := range brokers {
-			add(brokers[(start+int(p.Partition)+i)%len(brokers)])
-		}
-		return out
+		return placement.Add(brokers, have, e.had, e.want, start+int(p.Partition))
 	}
 	if !slices.ContainsFunc(p.Replicas, v.Is) {
 		if target = more(p.Replicas); len(target) == len(p.Replicas) {

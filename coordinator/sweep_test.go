@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/placement"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
@@ -20,6 +22,7 @@ func TestSweep(t *testing.T) {
 		p       *metadata.Partition
 		e       stray
 		dead    []int32
+		racks   map[int32]string
 		waited  bool
 		want    []int32
 		waiting bool
@@ -54,13 +57,22 @@ func TestSweep(t *testing.T) {
 		"none is left: those it had come first": {p: part(2, []int32{2}, []int32{2}), e: stray{want: 3, had: []int32{3, 2}}, want: []int32{2, 3, 1}},
 		"no more than there are":                {p: part(2, []int32{2}, []int32{2}), e: stray{want: 3, had: []int32{2}}, dead: []int32{1}, want: []int32{2, 3}},
 		"none is left and nobody to add":        {p: part(2, []int32{2}, []int32{2}), e: stray{want: 2, had: []int32{2}}, dead: []int32{1, 3}, waiting: true},
+		"a rack that has none comes first": {
+			p: part(1, []int32{1}, []int32{1}), e: stray{want: 2, had: []int32{1}}, racks: map[int32]string{1: "a", 2: "a", 3: "b"}, want: []int32{1, 3},
+		},
+		"virtual ones only: by racks": {
+			p: part(10002, []int32{10002, 10001}, []int32{10002}), e: stray{want: 2}, racks: map[int32]string{1: "a", 2: "a", 3: "b"}, want: []int32{1, 3},
+		},
 		"a reassignment is pending": {
 			p: &metadata.Partition{Leader: 2, Replicas: []int32{10001, 2}, ISR: []int32{2}, Removing: []int32{10001}}, e: stray{want: 2, had: []int32{2}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := func(b int32) bool { return !slices.Contains(c.dead, b) }
-			brokers := slices.DeleteFunc([]int32{1, 2, 3}, func(b int32) bool { return !live(b) })
+			var brokers []placement.Broker
+			for _, b := range []int32{1, 2, 3} {
+				brokers = append(brokers, placement.Broker{ID: b, Rack: c.racks[b], Down: !live(b)})
+			}
 			got, wait := sweep(virtual, c.p, c.e, live, brokers, 0, c.waited)
 			if !slices.Equal(got, c.want) || (wait != "") != c.waiting {
 				t.Errorf("asks for %v and waits for %q, want %v, waiting: %t", got, wait, c.want, c.waiting)
@@ -98,30 +110,28 @@ func (r *rig) sweeper() (s *Sweeper, pass func(time.Duration)) {
 	}
 }
 
-// TestSweeper: what lands on virtual brokers goes to real ones and has as many replicas as
-// before.
+// TestSweeper: what lands on virtual brokers goes to real ones at once, and has as many
+// replicas as before.
 func TestSweeper(t *testing.T) {
 	r := newRig(t)
 	r.topic("ordinary", idOf("ordinary"), []int32{10001, 2}, []int32{1, 2}, []int32{10002})
 	s, pass := r.sweeper()
 	tp := ids.TopicPartition{TopicID: idOf("ordinary")}
-	pass(0)
-	if s.Foreign(tp) || s.count != 2 {
+	if s.note(); s.Foreign(tp) || s.count != 2 {
 		t.Errorf("verified at once, or %d found", s.count)
 	}
-	pass(verifyAfter)
+	pass(0)
 	if !s.Foreign(tp) || s.Foreign(ids.TopicPartition{TopicID: tp.TopicID, Partition: 1}) {
 		t.Error("not known as foreign after the barriers")
 	}
-	if got := r.reassigned(); got != nil {
-		t.Fatalf("swept too soon: %v", got)
-	}
-	pass(sweepAfter - verifyAfter)
 	parts := r.img.TopicPartitions(tp.TopicID)
 	if !slices.Equal(parts[0].Replicas, []int32{2}) || len(virtual.Real(parts[2].Replicas)) != 1 || len(parts[2].Replicas) != 1 {
 		t.Fatalf("after the first step: %v, %v", parts[0].Replicas, parts[2].Replicas)
 	}
-	pass(0)
+	if pass(0); len(r.reassigned()) != 1 {
+		t.Error("the state topic is read at every look")
+	}
+	pass(readPause)
 	parts = r.img.TopicPartitions(tp.TopicID)
 	if !slices.Equal(parts[0].Replicas, []int32{2, 1}) {
 		t.Errorf("after the second step: %v", parts[0].Replicas)
@@ -132,6 +142,30 @@ func TestSweeper(t *testing.T) {
 	}
 	if n := r.asked(kmsg.AlterPartitionAssignments.Int16()); n != 2 {
 		t.Errorf("%d requests, want 2", n)
+	}
+}
+
+// TestSweeperNeedsNoStateForInternalTopics: what the state is written and read by may itself
+// be on virtual brokers.
+func TestSweeperNeedsNoStateForInternalTopics(t *testing.T) {
+	r := newRig(t)
+	// Somebody has moved it, and its virtual leader takes no barrier.
+	r.change(Topic{TopicID: ids.UUID{255}}, func(p *metadata.Partition) { p.Replicas, p.ISR, p.Leader = []int32{10001, 1}, []int32{10001, 1}, 10001 })
+	r.topic("__transaction_state", idOf("transactions"), []int32{10002, 2})
+	r.topic("__consumer_offsets", idOf("groups"), []int32{10002})
+	s, _ := r.sweeper()
+	dead, cancel := context.WithCancel(t.Context())
+	cancel() // nothing is read
+	s.note()
+	s.act(t.Context(), s.plan(s.internal()))
+	for _, topic := range []string{StateTopic, "__transaction_state", "__consumer_offsets"} {
+		id, _ := r.img.Topic(topic)
+		if p := r.img.TopicPartitions(id)[0]; len(virtual.Only(p.Replicas)) > 0 {
+			t.Errorf("%s is on %v", topic, p.Replicas)
+		}
+	}
+	if s.barriers(dead) {
+		t.Error("the state was read")
 	}
 }
 
@@ -155,8 +189,7 @@ func TestSweeperSparesMirrors(t *testing.T) {
 	r.topic("locked", idOf("locked"), []int32{10001, 1})
 	s, pass := r.sweeper()
 	pass(0)
-	pass(sweepAfter)
-	pass(sweepAfter)
+	pass(sweepAgain)
 	for tp := range s.found {
 		if tp.TopicID != idOf("free") {
 			t.Errorf("%v was found", s.found[tp].topic)
@@ -175,13 +208,13 @@ func TestSweeperSparesMirrors(t *testing.T) {
 	}
 }
 
-// TestSweeperReadsTheStateFirst: a record that comes while a partition looks foreign saves it.
+// TestSweeperReadsTheStateFirst: what a mirror wrote before it assigned anything saves a
+// partition that looks foreign, also if it was not read yet.
 func TestSweeperReadsTheStateFirst(t *testing.T) {
 	r := newRig(t)
 	r.topic("late", idOf("late"), []int32{10001, 1})
 	s, pass := r.sweeper()
-	pass(0)
-	pass(verifyAfter)
+	s.note()
 	if len(s.found) != 1 {
 		t.Fatalf("found %v", s.found)
 	}
@@ -189,34 +222,39 @@ func TestSweeperReadsTheStateFirst(t *testing.T) {
 	if s.Foreign(ids.TopicPartition{TopicID: idOf("late")}) {
 		t.Error("a mirror's topic counts as foreign")
 	}
-	pass(sweepAfter)
+	pass(0)
 	if len(s.found) != 0 || r.reassigned() != nil {
 		t.Errorf("found %v, asked for %v", s.found, r.reassigned())
 	}
 }
 
 // TestOneSweeps: only the live virtual broker with the lowest id; another one goes on where
-// it ended.
+// it ended, also if the metadata has moved on before it looked.
 func TestOneSweeps(t *testing.T) {
-	r := newRig(t)
-	r.cfg.Self = 10002
-	r.topic("t", idOf("t"), []int32{10001, 2})
-	s, pass := r.sweeper()
-	pass(0)
-	pass(verifyAfter)
-	pass(sweepAfter)
-	if got := r.reassigned(); got != nil {
-		t.Fatalf("two sweep: %v", got)
-	}
-	r.change(Topic{TopicID: idOf("t")}, func(p *metadata.Partition) { p.Replicas, p.ISR, p.Leader = []int32{2}, []int32{2}, 2 })
-	pass(sweepAgain)
-	r.cfg.Self = 10001
-	pass(sweepAgain)
-	if got := r.reassigned(); len(got) != 1 || !slices.Equal(got[0], []int32{2, 1}) {
-		t.Errorf("asked for %v", got)
-	}
-	pass(sweepAgain)
-	if len(s.found) != 0 {
-		t.Errorf("remembered: %v", s.found)
+	for name, looks := range map[string]bool{"it looked in between": true, "it only saw the log": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.cfg.Self = 10002
+			s, pass := r.sweeper()
+			defer r.img.Subscribe(func(d metadata.Delta) { s.noted(d) })()
+			r.topic("t", idOf("t"), []int32{10001, 2})
+			if looks {
+				pass(0)
+			}
+			if got := r.reassigned(); got != nil {
+				t.Fatalf("two sweep: %v", got)
+			}
+			r.change(Topic{TopicID: idOf("t")}, func(p *metadata.Partition) { p.Replicas, p.ISR, p.Leader = []int32{2}, []int32{2}, 2 })
+			pass(sweepAgain)
+			r.cfg.Self = 10001
+			pass(sweepAgain)
+			if got := r.reassigned(); len(got) != 1 || !slices.Equal(got[0], []int32{2, 1}) {
+				t.Errorf("asked for %v", got)
+			}
+			pass(sweepAgain)
+			if len(s.found) != 0 {
+				t.Errorf("remembered: %v", s.found)
+			}
+		})
 	}
 }
