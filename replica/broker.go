@@ -36,6 +36,10 @@ type BrokerConfig struct {
 	// metadata.Observer does.
 	Lag func() time.Duration
 
+	// AllowUncordoned takes a cluster whose metadata.version knows no cordoned log
+	// directories: what the controllers place may land on the virtual broker at any time.
+	AllowUncordoned bool
+
 	HeartbeatInterval time.Duration // default 500 ms
 	// SessionTimeout is broker.session.timeout.ms of the controllers, after which they
 	// fence a broker that is silent. Default 9 s, which is Kafka's.
@@ -238,7 +242,7 @@ func (b *Broker) start(ctx context.Context) error {
 	if b.cfg.ClusterID != "" && cluster.ID != b.cfg.ClusterID {
 		return fmt.Errorf("%w: the controllers belong to cluster %q, expected %q", ErrWrongCluster, cluster.ID, b.cfg.ClusterID)
 	}
-	features, err := features(cluster)
+	features, err := features(cluster, b.cfg.AllowUncordoned)
 	if err != nil {
 		return err
 	}
@@ -281,11 +285,12 @@ func (b *Broker) start(ctx context.Context) error {
 // features returns the ranges to register: of metadata.version what this build has
 // tables for, so that an upgrade beyond is refused while this broker is there; of all
 // else anything, as a virtual broker has no part in it.
-func features(cluster controller.Cluster) ([]kmsg.BrokerRegistrationRequestFeature, error) {
+func features(cluster controller.Cluster, uncordoned bool) ([]kmsg.BrokerRegistrationRequestFeature, error) {
 	const (
-		lo, hi = metadatarecords.MinMetadataVersion, metadatarecords.MaxMetadataVersion
-		wide   = 99
+		hi   = metadatarecords.MaxMetadataVersion
+		wide = 99
 	)
+	lo := lowest(uncordoned)
 	var out []kmsg.BrokerRegistrationRequestFeature
 	found := false
 	for _, f := range cluster.Features {
@@ -295,8 +300,9 @@ func features(cluster controller.Cluster) ([]kmsg.BrokerRegistrationRequestFeatu
 			found = true
 			switch {
 			case f.Finalized < lo:
-				return nil, fmt.Errorf("%w: it is finalized at level %d, and cordoned log directories need level %d (4.3-IV0); upgrade it with kafka-features.sh upgrade --release-version 4.3",
-					ErrClusterTooOld, f.Finalized, lo)
+				return nil, fmt.Errorf("%w: it is finalized at level %d, and cordoned log directories need level %d (4.3-IV0); upgrade it with kafka-features.sh upgrade --release-version 4.3"+
+					", or, from level %d (4.0-IV0) on, let the sidecars move off what lands on virtual brokers, with --allow-uncordoned",
+					ErrClusterTooOld, f.Finalized, metadatarecords.MinMetadataVersion, metadatarecords.MinUncordoned)
 			case f.Finalized > hi:
 				return nil, fmt.Errorf("%w (it is finalized at level %d, this build reads levels %d to %d)", ErrSidecarTooOld, f.Finalized, lo, hi)
 			}
@@ -308,6 +314,24 @@ func features(cluster controller.Cluster) ([]kmsg.BrokerRegistrationRequestFeatu
 		return nil, fmt.Errorf("%w: the controllers name no %s", ErrClusterTooOld, metadatarecords.MetadataVersionFeature)
 	}
 	return out, nil
+}
+
+// lowest is the level of metadata.version that is needed at least.
+func lowest(uncordoned bool) int16 {
+	if uncordoned {
+		return metadatarecords.MinUncordoned
+	}
+	return metadatarecords.MinMetadataVersion
+}
+
+// cordons tells whether the controllers heed a cordon.
+func (b *Broker) cordons() bool { return Cordons(b.img) }
+
+// Cordons tells whether the controllers of a cluster keep partitions off cordoned log
+// directories. Below that level they ignore the cordon without a word.
+func Cordons(img *metadata.Image) bool {
+	level, known := img.FeatureLevel(metadatarecords.MetadataVersionFeature)
+	return !known || level >= metadatarecords.MinMetadataVersion
 }
 
 // Unregister removes the registration of this broker's id, whoever's it is; that there
@@ -382,7 +406,7 @@ func (b *Broker) register(ctx context.Context, cluster controller.Cluster, featu
 		case errors.Is(err, kerr.UnsupportedVersion):
 			f, _ := cluster.Feature(metadatarecords.MetadataVersionFeature)
 			return fmt.Errorf("registration: %w: the controllers refuse the ranges of features (metadata.version was finalized at level %d, this build reads levels %d to %d); if the cluster has been upgraded, upgrade the sidecar first",
-				err, f.Finalized, metadatarecords.MinMetadataVersion, metadatarecords.MaxMetadataVersion)
+				err, f.Finalized, lowest(b.cfg.AllowUncordoned), metadatarecords.MaxMetadataVersion)
 		case errors.Is(err, kerr.ClusterAuthorizationFailed):
 			return fmt.Errorf("registration: %w: needs CLUSTER_ACTION on the cluster", err)
 		default:
@@ -579,6 +603,9 @@ func (b *Broker) await(ctx context.Context, cond func() bool) error {
 // moment for the image to show that; it may be called more than once. A window ends by
 // itself after MaxUncordoned.
 func (b *Broker) Uncordon(ctx context.Context) (release func(), err error) {
+	if !b.cordons() {
+		return func() {}, nil // it is always open
+	}
 	// The image may not show the cordon yet that it then has to show as lifted.
 	err = b.await(ctx, func() bool {
 		return b.ack.uncordon || b.shown(func(r metadata.Broker) bool { return len(r.CordonedDirs) > 0 })

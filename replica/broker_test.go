@@ -396,6 +396,33 @@ func TestBrokerRegistersFencedAndCordonedFirst(t *testing.T) {
 	}
 }
 
+// TestBrokerWithoutCordon: where the controllers know no cordon the broker is always open.
+func TestBrokerWithoutCordon(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 29)
+	r.cfg.AllowUncordoned = true
+	b := r.started(t)
+	r.f.mu.Lock()
+	for _, x := range r.f.registrations[0].Features {
+		if got := [2]int16{x.MinSupportedVersion, x.MaxSupportedVersion}; x.Name == "metadata.version" && got != [2]int16{rec.MinUncordoned, rec.MaxMetadataVersion} {
+			t.Errorf("metadata.version: %v", got)
+		}
+	}
+	beats := len(r.f.heartbeats)
+	r.f.mu.Unlock()
+	release, err := b.Uncordon(within(t, 10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	r.f.until("a heartbeat", func() bool { return len(r.f.heartbeats) > beats })
+	r.f.mu.Lock()
+	defer r.f.mu.Unlock()
+	if last := r.f.heartbeats[len(r.f.heartbeats)-1]; len(last.CordonedLogDirs) != 1 {
+		t.Error("the cordon is not asked for, and would not hold after an upgrade")
+	}
+}
+
 func TestBrokerRefusesToStartAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -405,7 +432,8 @@ func TestBrokerRefusesToStartAndChangesNothing(t *testing.T) {
 		is      error
 		text    []string
 	}{
-		{name: "metadata.version below 4.3", version: 29, is: ErrClusterTooOld, text: []string{"29", "30", "4.3-IV0"}},
+		{name: "metadata.version below 4.3", version: 29, is: ErrClusterTooOld, text: []string{"29", "30", "4.3-IV0", "--allow-uncordoned"}},
+		{name: "metadata.version below 4.0", version: 21, edit: func(r *rig) { r.cfg.AllowUncordoned = true }, is: ErrClusterTooOld, text: []string{"21", "22", "4.0-IV0"}},
 		{name: "metadata.version beyond the tables", version: 34, is: ErrSidecarTooOld, text: []string{"34", "33", "upgrade the sidecar"}},
 		{name: "another cluster", version: 33, edit: func(r *rig) { r.cfg.ClusterID = "other" }, is: ErrWrongCluster, text: []string{fakeCluster, "other"}},
 		{name: "the id is a real broker's", version: 33, is: ErrIDTaken, text: []string{"10001", "mirror.virtual.broker.id.offset"}, edit: func(r *rig) {

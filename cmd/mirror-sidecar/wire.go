@@ -245,7 +245,7 @@ func newBroker(cfg *config.Sidecar, c *cluster, ctl *controller.Client, log *slo
 		}
 	}
 	return replica.NewBroker(replica.BrokerConfig{
-		HomeID: c.home.ID, Virtual: cfg.VirtualOffset, ClusterID: c.id, Endpoints: endpoints, Lag: c.observer.Lag,
+		HomeID: c.home.ID, Virtual: cfg.VirtualOffset, ClusterID: c.id, Endpoints: endpoints, Lag: c.observer.Lag, AllowUncordoned: cfg.AllowUncordoned,
 	}, c.image, ctl, log)
 }
 

@@ -6,11 +6,15 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/protocol/wire"
 )
 
-// The levels of the feature metadata.version that the tables cover. 4.3-IV0 is the first
-// with cordoned log directories, 4.4-IV2 the last that Kafka 4.4 finalizes.
+// The levels of the feature metadata.version that the tables cover, those before 4.3 too.
+// 4.3-IV0 is the first with cordoned log directories, 4.4-IV2 the last that Kafka 4.4
+// finalizes.
 const (
 	MinMetadataVersion int16 = 30 // 4.3-IV0
 	MaxMetadataVersion int16 = 33 // 4.4-IV2
+	// MinUncordoned is the first level that a virtual broker can do with that cannot be
+	// cordoned.
+	MinUncordoned int16 = 22 // 4.0-IV0
 )
 
 // MetadataVersionFeature is the name of the feature whose levels those are.
