@@ -35,10 +35,16 @@ func (e *SourceError) Error() string {
 type DivergingError struct {
 	Topic     string
 	Partition int32
+	// Anew: the epochs agree, but what the source has at EndOffset is not what was fetched from it
+	// before. It was restored from a backup, say, and written anew under the same epochs.
+	Anew bool
 	Diverging
 }
 
 func (e *DivergingError) Error() string {
+	if e.Anew {
+		return fmt.Sprintf("source topic %s partition %d: what the source has at offset %d is not what was mirrored from it", e.Topic, e.Partition, e.EndOffset)
+	}
 	return fmt.Sprintf("source topic %s partition %d: the source's log diverged: its epoch %d ends at offset %d", e.Topic, e.Partition, e.Epoch, e.EndOffset)
 }
 

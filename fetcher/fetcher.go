@@ -107,7 +107,11 @@ type Partition struct {
 	// LastFetchedEpoch is the source leader epoch of the last batch before Offset,
 	// -1 if there is none.
 	LastFetchedEpoch int32
-	Sink             Sink
+	// Before is the batch that ends right before Offset, as it was handed over, if that is known.
+	// The source must hold it still: an epoch alone does not tell its log from one that was restored
+	// from a backup and written anew, under the same epochs.
+	Before *batch.Anchor
+	Sink   Sink
 }
 
 // Health is how a partition's fetching stands.
@@ -174,6 +178,7 @@ type part struct {
 	need      int32     // size of the next batch when it is known to be large
 	strikes   int       // bad data, or out of range, at badOffset
 	badOffset int64
+	anchor    anchor
 }
 
 // Fetcher pulls the partitions of one mirror from its source cluster.
@@ -312,7 +317,7 @@ func (f *Fetcher) Add(p Partition) {
 	x := &part{
 		partKey: partKey{p.Topic, p.Partition}, sink: p.Sink,
 		topicID: p.TopicID, leader: -1, leaderEpoch: -1, replica: -1,
-		offset: p.Offset, lastEpoch: p.LastFetchedEpoch,
+		offset: p.Offset, lastEpoch: p.LastFetchedEpoch, anchor: newAnchor(p.Before),
 	}
 	f.mu.Lock()
 	f.parts[x.partKey] = x

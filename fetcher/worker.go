@@ -144,6 +144,7 @@ func (w *worker) refill() {
 			continue
 		}
 		p.lane, p.hot, p.readyAt = nil, true, time.Now()
+		p.anchor.arm()
 		if w.index[p.partKey] != p { // it may come back before we saw it go
 			w.parts = append(w.parts, p)
 			w.index[p.partKey] = p
@@ -303,8 +304,12 @@ func (w *worker) question(l *lane) *question {
 			n++
 		}
 		t := &req.Topics[n-1]
-		t.Partitions = append(t.Partitions, fetchPartition(p.partition, p.leaderEpoch, p.offset, p.lastEpoch, p.asked))
-		q.asks = append(q.asks, ask{topic: p.topic, topicID: p.topicID, partition: p.partition, offset: p.offset})
+		from := p.offset
+		if p.anchor.due && p.anchor.ask {
+			from = p.anchor.Last
+		}
+		t.Partitions = append(t.Partitions, fetchPartition(p.partition, p.leaderEpoch, from, p.lastEpoch, p.asked))
+		q.asks = append(q.asks, ask{topic: p.topic, topicID: p.topicID, partition: p.partition, offset: from})
 	}
 	return q
 }
@@ -399,6 +404,10 @@ func (w *worker) partition(p *part, rp *kmsg.FetchResponseTopicPartition, data *
 	f := w.f
 	serr := &SourceError{Topic: p.topic, Partition: p.partition, Code: rp.ErrorCode, LogStart: -1, LogEnd: -1}
 	switch code := rp.ErrorCode; {
+	case code == kerr.OffsetOutOfRange.Code && p.anchor.due && p.anchor.ask:
+		// The source begins behind it, or ends before it: asked for what is due, it tells which.
+		p.anchor.due, p.hot = false, true
+		return
 	case code == kerr.OffsetOutOfRange.Code:
 		again, offset, fromReplica := w.strike(p), p.offset, p.replica >= 0
 		// Off this goroutine: it asks the source, and other partitions need not wait.
@@ -437,7 +446,19 @@ func (w *worker) partition(p *part, rp *kmsg.FetchResponseTopicPartition, data *
 	}
 
 	in := &data.in
-	if in.err == nil || len(in.batches) > 0 {
+	whole := len(in.batches) > 0
+	switch p.anchor.look(in, data.size) {
+	case another:
+		f.finish(p, &DivergingError{Topic: p.topic, Partition: p.partition, Anew: true, Diverging: Diverging{
+			Epoch: p.lastEpoch, EndOffset: p.anchor.Base,
+		}})
+		return
+	case discard:
+		p.hot = true
+		return
+	case incomplete, asUsual:
+	}
+	if in.err == nil || whole {
 		f.well(p)
 	}
 	p.backlog = in.size > 0 && in.size >= int(p.asked)/2
@@ -445,9 +466,12 @@ func (w *worker) partition(p *part, rp *kmsg.FetchResponseTopicPartition, data *
 		w.turn++
 		p.offset, p.lastEpoch, p.turn = in.next, in.epoch, w.turn
 		p.hot, p.need = true, 0
+		p.anchor.set(in.batches[len(in.batches)-1])
 		f.stats.batches.Add(int64(len(in.batches)))
 		f.stats.records.Add(in.records)
 		f.stats.bytes.Add(int64(in.size))
+	} else if whole && in.err == nil {
+		p.hot, p.need = true, 0 // what was seen before came, and nothing behind it
 	} else if in.err == nil && data.size > 0 {
 		// A broker that cuts batches sent only a part: ask for all of it. Asking is
 		// bounded by what would be read at all.
