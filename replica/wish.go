@@ -151,7 +151,7 @@ func (p *partition) movedLocked(a leading.Truncated) {
 // moved says for people what a Truncated did.
 func moved(a leading.Truncated) *Report {
 	if a.To > a.From {
-		return &Report{Detail: DetailHole, Message: fmt.Sprintf("offsets %d to %d were deleted at the source before they were mirrored; the mirror goes on at %d", a.From, a.To-1, a.To)}
+		return &Report{Detail: DetailHole, Message: fmt.Sprintf("up to %d records (offsets %d to %d) were deleted at the source before they were mirrored; the mirror goes on at %d", a.To-a.From, a.From, a.To-1, a.To)}
 	}
-	return &Report{Detail: DetailTruncated, Message: fmt.Sprintf("offsets %d to %d left the mirror: %s", a.To, a.From-1, a.Reason)}
+	return &Report{Detail: DetailTruncated, Message: fmt.Sprintf("up to %d records (offsets %d to %d) left the mirror: %s", a.From-a.To, a.To, a.From-1, a.Reason)}
 }
