@@ -219,6 +219,16 @@ func SidecarKeys() []Key {
 // ParseSidecar checks the keys and fills in defaults. All errors are reported at
 // once, so that a file is mended in one go.
 func ParseSidecar(p Properties) (*Sidecar, error) {
+	return parseSidecar(p, "home.broker.bootstrap", "controller.quorum.bootstrap.servers", "virtual.listeners")
+}
+
+// ParseEvict is ParseSidecar for a process that only evicts, and so needs no more than the
+// controllers.
+func ParseEvict(p Properties) (*Sidecar, error) {
+	return parseSidecar(p, "controller.quorum.bootstrap.servers")
+}
+
+func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}}
 	var errs []error
 	table := sidecarKeys()
@@ -261,7 +271,7 @@ func ParseSidecar(p Properties) (*Sidecar, error) {
 		"controller.quorum.bootstrap.servers": len(s.Controllers) == 0,
 		"virtual.listeners":                   len(s.VirtualListeners) == 0,
 	} {
-		if missing {
+		if missing && slices.Contains(required, name) {
 			errs = append(errs, fmt.Errorf("%s is required", name))
 		}
 	}

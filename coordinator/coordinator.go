@@ -52,6 +52,9 @@ type Config struct {
 	StopReplicaWait time.Duration
 	RefreshInterval time.Duration
 	ClusterID       string // of this cluster
+	// Alone says that this process is no sidecar, and coordinates what no sidecar does: an
+	// uninstall. Self is then no virtual broker's id.
+	Alone bool
 }
 
 // Deps are what a Coordinator works with.
@@ -153,12 +156,21 @@ func (c *Coordinator) tenure(partition int32) (tenure, bool) {
 	if p == nil {
 		return tenure{}, false
 	}
-	who, ok := coordinatorOf(c.img, c.cfg.Virtual, p)
+	who, ok := c.coordinates(p)
 	if !ok || who != c.cfg.Self {
 		return tenure{}, false
 	}
 	b, _ := c.img.Broker(c.cfg.Self)
 	return tenure{leader: p.Leader, leaderEpoch: p.LeaderEpoch, brokerEpoch: b.Epoch}, true
+}
+
+// coordinates returns who coordinates a state partition.
+func (c *Coordinator) coordinates(p *metadata.Partition) (int32, bool) {
+	who, ok := coordinatorOf(c.img, c.cfg.Virtual, p)
+	if !ok && c.cfg.Alone {
+		return c.cfg.Self, true
+	}
+	return who, ok
 }
 
 // coordinatorOf returns the virtual broker whose sidecar coordinates a state partition:
@@ -207,7 +219,7 @@ func (c *Coordinator) Of(key string) (int32, error) {
 	if p == nil {
 		return 0, ErrNoCoordinator
 	}
-	who, ok := coordinatorOf(c.img, c.cfg.Virtual, p)
+	who, ok := c.coordinates(p)
 	if !ok {
 		return 0, fmt.Errorf("%w: %s-%d", ErrNoCoordinator, StateTopic, partition)
 	}

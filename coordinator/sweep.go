@@ -195,7 +195,7 @@ func (s *Sweeper) Foreign(tp ids.TopicPartition) bool {
 func (s *Sweeper) look(ctx context.Context) time.Duration {
 	s.note()
 	live := liveVirtual(s.c.img, s.c.cfg.Virtual)
-	acts := len(live) > 0 && live[0] == s.c.cfg.Self
+	acts := len(live) > 0 && live[0] == s.c.cfg.Self || len(live) == 0 && s.c.cfg.Alone
 	if acts {
 		// What is internal to Kafka is no mirror's, and reading the state may have to wait for it.
 		s.act(ctx, s.plan(s.internal()))

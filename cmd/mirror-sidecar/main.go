@@ -25,6 +25,7 @@ var version = "dev"
 
 const usage = `Usage:
   mirror-sidecar run --config FILE [--KEY=VALUE ...]
+  mirror-sidecar evict --config FILE [--broker ID] [--dry-run] [--json] [--timeout DURATION]
   mirror-sidecar version
 
 Every configuration key is also a flag, with dashes for dots. Flags win over the file.
@@ -46,6 +47,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case "help", "--help", "-h":
 		fmt.Fprint(stdout, usage)
 		return 0
+	case "evict":
+		return runEvict(args[1:], stdout, stderr)
 	case "run":
 	default:
 		fmt.Fprintf(stderr, "mirror-sidecar: unknown command %q\n%s", args[0], usage)
@@ -119,6 +122,11 @@ func buildVersion() string {
 // parse reads the properties file and lets flags win over it.
 func parse(args []string, stderr io.Writer) (*config.Sidecar, error) {
 	flags := pflag.NewFlagSet("mirror-sidecar run", pflag.ContinueOnError)
+	return parseFlags(flags, args, stderr, config.ParseSidecar)
+}
+
+// parseFlags adds the configuration's flags to those of a command.
+func parseFlags(flags *pflag.FlagSet, args []string, stderr io.Writer, check func(config.Properties) (*config.Sidecar, error)) (*config.Sidecar, error) {
 	flags.SetOutput(stderr)
 	flags.SortFlags = false
 	file := flags.String("config", "", "properties file")
@@ -144,7 +152,7 @@ func parse(args []string, stderr io.Writer) (*config.Sidecar, error) {
 			props[k.Name] = f.Value.String()
 		}
 	}
-	cfg, err := config.ParseSidecar(props)
+	cfg, err := check(props)
 	if err != nil {
 		return nil, fmt.Errorf("configuration:\n%w", err)
 	}

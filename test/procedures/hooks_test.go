@@ -39,6 +39,19 @@ func (w *world) hooks() map[string]hookFunc {
 		"parted":            w.parted,
 		"start mirrormaker": w.startMirrorMaker,
 		"stop mirrormaker":  w.stopMirrorMaker,
+
+		"end sidecars":     w.endSidecars,
+		"end sidecar":      w.endSidecar,
+		"kill sidecars":    w.killSidecars,
+		"start sidecars":   w.startSidecars,
+		"ordinary":         w.ordinary,
+		"no virtual":       w.noVirtualBrokers,
+		"mirrored again":   w.mirroredAgain,
+		"still mirrored":   w.stillMirrored,
+		"open transaction": w.openTransaction,
+		"reads committed":  w.readsCommitted,
+		"mirrored":         w.mirrored,
+		"led by":           w.ledByReal,
 	}
 }
 

@@ -17,6 +17,10 @@ func TestProcedures(t *testing.T) {
 	page := func(name string, env map[string]string) {
 		t.Run(name, func(t *testing.T) { w.execute(t, name, env) })
 	}
+	if os.Getenv("MIRROR_PROCEDURES_ONLY") != "" {
+		page(os.Getenv("MIRROR_PROCEDURES_ONLY"), nil)
+		return
+	}
 	page("switchover", nil)
 	page("migration", w.around())
 	page("failback", nil)
@@ -27,6 +31,8 @@ func TestProcedures(t *testing.T) {
 	if long { // a JVM that takes half a minute to begin
 		page("mirrormaker2", nil)
 	}
+	page("uninstall", nil)
+	page("emergency", nil)
 	page("failover", nil)
 }
 

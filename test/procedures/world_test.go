@@ -106,6 +106,11 @@ func kafkaTools() map[string]string {
 		"kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
 		"kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 		"kafka-consumer-groups.sh":  "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+
+		"kafka-cluster.sh":             "org.apache.kafka.tools.ClusterTool",
+		"kafka-configs.sh":             "org.apache.kafka.tools.ConfigCommand",
+		"kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+		"kafka-transactions.sh":        "org.apache.kafka.tools.TransactionsCommand",
 	}
 }
 
@@ -138,6 +143,7 @@ func (w *world) execute(t *testing.T, page string, env map[string]string) {
 	t.Helper()
 	vars := map[string]string{
 		"SRC": strings.Join(w.src.Proxies(), ","), "DST": strings.Join(w.dst.Proxies(), ","),
+		"CONTROLLERS": strings.Join(w.dst.Cluster.ControllerBootstrap(), ","), "BROKERS": strings.Join(w.dst.Direct(), ","),
 		"PATH": binaries() + ":" + w.tools + ":" + os.Getenv("PATH"), "LC_ALL": "C",
 	}
 	maps.Copy(vars, env)

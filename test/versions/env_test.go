@@ -50,7 +50,12 @@ func (r row) config(brokers int) (harness.Config, stack.Config) {
 	if r.uncordoned {
 		keys["allow.uncordoned"] = "true"
 	}
-	return harness.Config{Name: "source", Version: r.source.version, ZooKeeper: r.source.zooKeeper, Brokers: 1},
+	// Each first producer holds a thread of a 3.0 broker with ZooKeeper until the controller, on the
+	// same threads, has given it an id.
+	return harness.Config{
+			Name: "source", Version: r.source.version, ZooKeeper: r.source.zooKeeper, Brokers: 1,
+			Properties: map[string]string{"num.io.threads": "24"},
+		},
 		stack.Config{Kafka: d, Bin: binaries(), Sidecar: keys}
 }
 
