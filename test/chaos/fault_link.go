@@ -50,17 +50,20 @@ func (b *blow) link(ctx context.Context) error {
 	return b.breakLinks(ctx, c, all, pairs, silent, hold)
 }
 
+// inFlight is more than what passes a link that was silenced, and less than what it carries else.
+const inFlight = 8 << 10
+
 func (b *blow) breakLinks(ctx context.Context, c *stack.Sidecar, all links.Links, pairs [][2]string, silent bool, hold time.Duration) error {
 	before := all.Stats()
 	defer all.Restore()
 	how := "reset"
 	switch {
 	case b.plan.Kind == linkSourceSlow:
-		how = "250 ms late, in pieces, reset every 200 kB"
+		how = "250 ms late, in pieces, reset every 30 kB"
 		if err := errors.Join(all.Latency(250*time.Millisecond, 100*time.Millisecond), all.Slice(1000, time.Millisecond)); err != nil {
 			return err
 		}
-		all.ResetAfter(200_000)
+		all.ResetAfter(30_000)
 	case b.plan.Kind == linkSourceDead:
 		how = "half-open"
 		all.HalfOpen()
@@ -78,13 +81,12 @@ func (b *blow) breakLinks(ctx context.Context, c *stack.Sidecar, all links.Links
 	b.note("%v %s for %s: %d connections reset, %d refused, %d bytes passed",
 		pairs, how, hold.Round(100*time.Millisecond), during.Reset-before.Reset, during.Refused-before.Refused, during.Up+during.Down-before.Up-before.Down)
 	touched := during.Reset-before.Reset+during.Refused-before.Refused > 0
-	passed := during.Up+during.Down > before.Up+before.Down
-	if !touched && (passed || before.Open+during.Open == 0) && b.plan.Kind != linkSourceSlow {
-		return fmt.Errorf("%w: nobody used the link", errNotNow)
+	if b.plan.Kind == linkSourceDead || b.plan.Kind != linkSourceSlow && silent {
+		// What was on its way may still have passed.
+		touched = before.Open+during.Open > 0 && during.Up+during.Down-before.Up-before.Down < inFlight
 	}
-	// One that was cut off for long may have ended for it.
-	if !c.Running() {
-		return nil
+	if !touched {
+		return fmt.Errorf("%w: nobody used the link", errNotNow)
 	}
 	return nil
 }

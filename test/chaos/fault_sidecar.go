@@ -127,11 +127,11 @@ func (b *blow) sidecarPause(ctx context.Context) error {
 		return err
 	}
 	// It finds out that it was fenced, and may end for it: a supervisor would start it anew.
-	return b.supervise(ctx, c, 15*time.Second)
+	return b.endsOrNot(ctx, c, 15*time.Second)
 }
 
-// supervise starts a sidecar that ends by itself within limit.
-func (b *blow) supervise(ctx context.Context, c *stack.Sidecar, limit time.Duration) error {
+// endsOrNot starts a sidecar that ends by itself within limit.
+func (b *blow) endsOrNot(ctx context.Context, c *stack.Sidecar, limit time.Duration) error {
 	pid := c.Process().PID()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -139,6 +139,9 @@ func (c *chaos) recovered(ctx context.Context, last time.Time) error {
 	defer cancel()
 	var ends map[tp]int64
 	return harness.Await(ctx, recoverLimit, func(ctx context.Context) error {
+		if err := c.supervise(ctx); err != nil {
+			return err
+		}
 		if ends == nil {
 			var err error
 			if ends, err = c.sourceEnds(ctx); err != nil {
@@ -152,6 +155,27 @@ func (c *chaos) recovered(ctx context.Context, last time.Time) error {
 		// Transactions that are open hold the reader of committed records back, and are ended soon.
 		return c.readers.behind(ends)
 	})
+}
+
+// supervise starts what has ended by itself, as whatever keeps processes alive would do.
+func (c *chaos) supervise(ctx context.Context) error {
+	for _, s := range c.dest.Sidecars {
+		if !s.Running() {
+			c.opt.say("sidecar %d has ended by itself and is started", s.Broker)
+			if err := s.Launch(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range append(c.source.Nodes(), c.dest.Cluster.Nodes()...) {
+		if !n.Running() {
+			c.opt.say("%s has ended by itself and is started", n)
+			if err := n.Launch(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // deal waits for the fault's time and strikes.

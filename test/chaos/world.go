@@ -75,6 +75,8 @@ func (w *world) clusters(ctx context.Context) error {
 	safe := map[string]string{
 		"broker.session.timeout.ms":         strconv.FormatInt(session.Milliseconds(), 10),
 		"transaction.state.log.min.isr":     "2",
+		"default.replication.factor":        "3",
+		"min.insync.replicas":               "2",
 		"unclean.leader.election.enable":    "false",
 		"replica.lag.time.max.ms":           "10000",
 		"log.cleaner.backoff.ms":            "2000",
@@ -108,7 +110,7 @@ func (w *world) clusters(ctx context.Context) error {
 	return err
 }
 
-// feed starts the producers: 2,900 records per second, a third of them transactional.
+// feed starts the producers: 3,200 records per second, a third of them transactional.
 func (w *world) feed(ctx context.Context) error {
 	var err error
 	w.load, err = workload.New(workload.Config{
@@ -116,7 +118,7 @@ func (w *world) feed(ctx context.Context) error {
 		Kinds: []workload.Kind{workload.Plain, workload.Idempotent, workload.Transactional, workload.Compacted, workload.CompactedTransactional},
 		Rates: map[workload.Kind]int{
 			workload.Plain:      160, // five topics, one for each codec
-			workload.Idempotent: 800, workload.Transactional: 700, workload.Compacted: 300, workload.CompactedTransactional: 300,
+			workload.Idempotent: 800, workload.Transactional: 900, workload.Compacted: 300, workload.CompactedTransactional: 400,
 		},
 		TopicConfigs: func(k workload.Kind) map[string]string {
 			c := map[string]string{"min.insync.replicas": "2", "segment.bytes": "8388608"}
