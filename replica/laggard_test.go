@@ -80,38 +80,45 @@ func newLaggardRig(t *testing.T) *laggardRig {
 		n, _ := strconv.Atoi(port)
 		brokers = append(brokers, metadata.Broker{ID: id, Epoch: int64(10 + id), Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: host, Port: uint16(n)}}})
 	}
-	replicas := []int32{wishSelf, 1, 2, 3}
-	r.m.image.Set([]*metadata.Partition{{Topic: "t", TopicID: r.tp.TopicID, Leader: wishSelf, LeaderEpoch: wishEpoch, Replicas: replicas}}, brokers, nil)
+	r.m.image.Set([]*metadata.Partition{{Topic: "t", TopicID: r.tp.TopicID, Leader: wishSelf, LeaderEpoch: wishEpoch, Replicas: []int32{wishSelf, 1, 2, 3}}}, brokers, nil)
 	r.m.calls = NewBrokers(r.m.image, "INTERNAL", nil)
 	t.Cleanup(r.m.calls.Close)
 	r.m.state = chained{r.wishRig}
 	r.src.answer = fetcher.ProbeResult{HighWatermark: 100, LogEnd: 100}
+	r.takeover(wishEpoch)
+	return r
+}
+
+// takeover lets the partition be led under an epoch, with brokers 2 and 3 in sync.
+func (r *laggardRig) takeover(epoch int32) {
+	r.t.Helper()
 	r.p.step(func(now time.Time) {
 		v := leading.View{
-			Leader: wishSelf, LeaderEpoch: wishEpoch, PartitionEpoch: 5, Replicas: replicas, ISR: []int32{wishSelf, 2, 3}, MinISR: 1,
+			Leader: wishSelf, LeaderEpoch: epoch, PartitionEpoch: 5, Replicas: []int32{wishSelf, 1, 2, 3}, ISR: []int32{wishSelf, 2, 3}, MinISR: 1,
 			Brokers: map[int32]leading.BrokerView{},
 		}
-		for _, b := range brokers {
+		for _, b := range r.m.image.Brokers() {
 			v.Brokers[b.ID] = leading.BrokerView{Epoch: b.Epoch}
 		}
 		r.p.machine.Metadata(now, v)
 	})
-	caughtUp := func() {
-		for id := int32(2); id <= 3; id++ {
-			r.p.step(func(now time.Time) {
-				d := r.p.machine.Fetch(now, leading.FetchRequest{Replica: id, BrokerEpoch: int64(10 + id), CurrentLeaderEpoch: wishEpoch, Offset: 100, LastFetchedEpoch: 2})
-				if d.Code == leading.CodeNone {
-					r.p.machine.Told(id, d.HighWatermark)
-				}
-			})
-		}
-	}
 	r.until("the takeover", func() bool {
-		caughtUp()
+		r.caughtUp(epoch)
 		return r.phase() == leading.Leading
 	})
-	caughtUp()
-	return r
+	r.caughtUp(epoch)
+}
+
+// caughtUp are Fetches of brokers 2 and 3.
+func (r *laggardRig) caughtUp(epoch int32) {
+	for id := int32(2); id <= 3; id++ {
+		r.p.step(func(now time.Time) {
+			d := r.p.machine.Fetch(now, leading.FetchRequest{Replica: id, BrokerEpoch: int64(10 + id), CurrentLeaderEpoch: epoch, Offset: 100, LastFetchedEpoch: 2})
+			if d.Code == leading.CodeNone {
+				r.p.machine.Told(id, d.HighWatermark)
+			}
+		})
+	}
 }
 
 // fetch is broker 1's, and returns how much it got and how long that took.

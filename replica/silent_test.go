@@ -1,0 +1,77 @@
+package replica
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
+)
+
+// resigner is a virtual broker that counts how often it gave up leadership.
+type resigner struct{ times atomic.Int32 }
+
+func (r *resigner) Epoch() int64 { return 10 }
+
+func (r *resigner) GiveUpLeadership(context.Context) error {
+	r.times.Add(1)
+	return nil
+}
+
+// TestSilentFollowerIsLeftToPeople: what new epochs did not cure makes the partition FAILED with
+// the broker's name, although it goes on, until that broker fetches again or people ask for a try.
+func TestSilentFollowerIsLeftToPeople(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		end  func(r *laggardRig, epoch int32)
+	}{
+		{"it fetches again", func(r *laggardRig, epoch int32) {
+			r.p.step(func(now time.Time) {
+				r.p.machine.Fetch(now, leading.FetchRequest{Replica: 1, BrokerEpoch: 11, CurrentLeaderEpoch: epoch, LastFetchedEpoch: lineage.Undefined})
+			})
+			r.reported(Aligned)
+			if st := r.m.Status(); st[0].ErrorMessage != "" {
+				r.t.Errorf("described as %+v", st)
+			}
+		}},
+		{"people ask for a try", func(r *laggardRig, _ int32) {
+			before := r.m.broker.(*resigner).times.Load()
+			r.wish(func(mt *MirrorTopic) { mt.Since++ })
+			r.until("a new epoch is begun", func() bool { return r.m.broker.(*resigner).times.Load() == before+1 })
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newLaggardRig(t)
+			b := &resigner{}
+			r.m.broker = b
+			epoch := wishEpoch
+			silent := func() {
+				for range 32 {
+					r.pass(time.Second)
+					r.caughtUp(epoch)
+				}
+			}
+			for n := int32(1); n < 3; n++ {
+				silent()
+				r.until("leadership is given up", func() bool { return b.times.Load() == n })
+				epoch++
+				r.takeover(epoch)
+			}
+			silent()
+			if rep := r.reported(Failing); !strings.Contains(rep.Message, "broker 1 ") {
+				t.Errorf("reported %+v", rep)
+			}
+			if st := r.m.Status(); len(st) != 1 || !strings.Contains(st[0].ErrorMessage, "broker 1 ") {
+				t.Errorf("described as %+v", st)
+			}
+			r.reading()
+			if n := b.times.Load(); n != 2 {
+				t.Errorf("leadership was given up %d times", n)
+			}
+			tc.end(r, epoch)
+		})
+	}
+}
