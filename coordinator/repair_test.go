@@ -87,6 +87,11 @@ func TestRepairs(t *testing.T) {
 			now:  func(p *metadata.Partition) { p.Removing = []int32{10001, 10002, 2} },
 			want: [][]int32{{10002, 10001, 1}},
 		},
+		"mirrored, and a real one before them: they come first": {
+			desired: Mirroring, state: PartitionState{State: Mirroring},
+			now:  func(p *metadata.Partition) { p.Replicas, p.Leader = []int32{2, 10001, 10002, 1}, 2 },
+			want: [][]int32{{10001, 10002, 2, 1}},
+		},
 		"mirrored and one too many: taken away": {
 			desired: Mirroring, state: PartitionState{State: Mirroring},
 			now: func(p *metadata.Partition) {

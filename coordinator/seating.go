@@ -103,7 +103,7 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 			continue // handed back
 		}
 		have := v.Only(settled(p))
-		if slices.Equal(want, have) {
+		if slices.Equal(want, have) && inFront(v, settled(p)) {
 			if mayElect(v, p, func(id int32) bool { return seen[id].live }, func(id int32) bool { return seen[id].settles(now, electAfter) == 0 }) {
 				work.elect = append(work.elect, p.Partition)
 			}
@@ -119,6 +119,13 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 		}
 	}
 	return work
+}
+
+// inFront tells whether no real replica comes before a virtual one. A client's cancellation
+// can leave them so, or a list of his own: the controller would then go on electing the real
+// one.
+func inFront(v ids.Virtual, replicas []int32) bool {
+	return !slices.ContainsFunc(replicas[:len(v.Only(replicas))], func(id int32) bool { return !v.Is(id) })
 }
 
 // seatingFor returns the placement of a mirror that has the given partitions as they are.
