@@ -373,13 +373,13 @@ func (e *env) partition(ctx context.Context, topic string, partition int32) (kad
 	return topics[topic].Partitions[partition], topics[topic].ID, topics[topic].Err
 }
 
-// same compares every replica's log with each other and with the source's, up to what the
-// source has now; the load goes on.
-func (e *env) same(t *testing.T) {
+// same compares the replicas' logs of the topics with each other and with the source's, up to
+// what the source has now; the load goes on.
+func (e *env) same(t *testing.T, topics []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	ends, err := e.srcAdmin.ListEndOffsets(ctx, e.topics...)
+	ends, err := e.srcAdmin.ListEndOffsets(ctx, topics...)
 	if err == nil {
 		err = ends.Error()
 	}
@@ -410,7 +410,7 @@ func (e *env) same(t *testing.T) {
 		}
 	}
 	for _, n := range e.dst.Cluster.Brokers() {
-		report, err := verify.Compare(ctx, e.srcClient, e.dstClient, e.topics, verify.Options{
+		report, err := verify.Compare(ctx, e.srcClient, e.dstClient, topics, verify.Options{
 			UpTo: upTo, MirrorBroker: func(verify.TopicPartition) int32 { return n.ID() },
 		})
 		if err != nil {

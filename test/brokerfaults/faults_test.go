@@ -1,11 +1,16 @@
 package brokerfaults
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 )
@@ -31,6 +36,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"follower gave up", true, followerGaveUp},
 		{"killed", false, killed},
 		{"lags beyond the buffer", false, lags},
+		{"new follower", false, func(t *testing.T, e *env) { newFollower(t, e, bytes) }},
 		{"new disk", false, func(t *testing.T, e *env) { wiped(t, e, false, bytes) }},
 		{"rolling restart", false, rollingRestart},
 		{"follower gives up for ever", false, followerGivesUpForEver},
@@ -53,16 +59,17 @@ func (e *env) finish(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("written meanwhile: %+v", e.load.Total())
-	e.same(t)
+	e.same(t, e.topics)
 	e.healthy(t, "in the end", time.Now())
 }
 
-// afterwards is what must be so after each fault.
-func (e *env) afterwards(t *testing.T, what string, since time.Time) {
+// afterwards is what must be so after each fault. bulk is large, and is compared after faults
+// that are about it and in the end.
+func (e *env) afterwards(t *testing.T, what string, since time.Time, more ...string) {
 	t.Helper()
 	e.healthy(t, what, since)
 	e.moves(t)
-	e.same(t)
+	e.same(t, append(e.load.TopicNames(), more...))
 }
 
 // wiped: a broker loses its disk and copies everything anew, from a broker that has it.
@@ -81,7 +88,7 @@ func wiped(t *testing.T, e *env, keepIDs bool, bytes int) {
 		t.Fatal(err)
 	}
 	t.Logf("the broker was back after %v", time.Since(begun).Round(100*time.Millisecond))
-	e.afterwards(t, "disk wiped", begun)
+	e.afterwards(t, "disk wiped", begun, bulk)
 	e.readOnce(t, before, written.Acked, float64(bytes)*0.9)
 }
 
@@ -179,12 +186,13 @@ func killed(t *testing.T, e *env) {
 func rollingRestart(t *testing.T, e *env) {
 	before, written := e.counters(t), e.load.Total()
 	begun := time.Now()
-	err := e.dst.Cluster.RollingRestart(t.Context(), func(n *harness.Node) error {
-		e.healthy(t, fmt.Sprintf("broker %d restarted", n.ID()), begun)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	for _, n := range e.dst.Cluster.Brokers() {
+		last := time.Now()
+		e.stops(t, n)
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		e.healthy(t, fmt.Sprintf("broker %d restarted", n.ID()), last)
 	}
 	e.afterwards(t, "rolling restart", begun)
 	e.readOnce(t, before, written.Acked, 0)
@@ -205,7 +213,7 @@ func lags(t *testing.T, e *env) {
 	if err := victim.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	e.afterwards(t, "lagged", begun)
+	e.afterwards(t, "lagged", begun, bulk)
 	e.readOnceMore(t, before, written.Acked, more)
 }
 
@@ -215,4 +223,40 @@ func (e *env) readOnceMore(t *testing.T, before map[string]float64, acked int64,
 	t.Helper()
 	before["kafka_mirror_fetched_bytes_total"] += more * 1.01
 	e.readOnce(t, before, acked, more/2)
+}
+
+// newFollower: bulk leaves a broker, and comes back to it.
+func newFollower(t *testing.T, e *env, bytes int) {
+	const id = int32(3)
+	before, written := e.counters(t), e.load.Total()
+	for _, replicas := range [][]int32{{1, 2}, {1, 2, id}} {
+		begun := time.Now()
+		e.reassign(t, bulk, 0, replicas)
+		want := len(replicas) + 2
+		harness.AwaitT(t, 4*patience, fmt.Sprintf("%s on brokers %v", bulk, replicas), func(ctx context.Context) error {
+			p, _, err := e.partition(ctx, bulk, 0)
+			if err == nil && (len(p.Replicas) != want || len(p.ISR) != want || slices.Contains(p.Replicas, id) != slices.Contains(replicas, id)) {
+				err = fmt.Errorf("replicas %v, ISR %v", p.Replicas, p.ISR)
+			}
+			return err
+		})
+		t.Logf("reassigned to %v after %v", replicas, time.Since(begun).Round(100*time.Millisecond))
+	}
+	e.afterwards(t, "a new follower", time.Now(), bulk)
+	e.readOnce(t, before, written.Acked, float64(bytes)*0.9)
+}
+
+// reassign asks for other real replicas through the proxies, as an operator's tool does.
+func (e *env) reassign(t *testing.T, topic string, partition int32, replicas []int32) {
+	t.Helper()
+	var req kadm.AlterPartitionAssignmentsReq
+	req.Assign(topic, partition, replicas)
+	admin := kadm.NewClient(newClient(t, kgo.SeedBrokers(e.dst.Proxies()...)))
+	harness.AwaitT(t, patience, "reassign", func(ctx context.Context) error {
+		r, err := admin.AlterPartitionAssignments(ctx, req)
+		if err == nil {
+			err = r.Error()
+		}
+		return err
+	})
 }
