@@ -41,12 +41,18 @@ func (rs *readers) stop() {
 	rs.each(func(r *reader) { <-r.done; r.client.Close() })
 }
 
+// accounts is what a load knows of its records.
+type accounts interface {
+	Number(*kgo.Record) (int64, error)
+	Account(topic string, partition int32) (workload.Account, error)
+}
+
 // reader is one of them.
 type reader struct {
 	name      string
 	committed bool
 	client    *kgo.Client
-	load      *workload.Load
+	load      accounts
 	kinds     map[string]workload.Kind
 	cancel    context.CancelFunc
 	done      chan struct{}
