@@ -31,7 +31,7 @@ type Controller struct {
 }
 
 // keys are the APIs that the fake says it has.
-var keys = []int16{1, 3, 18, 19, 20, 43, 44, 45, 46, 55, 56, 59, 60, 62, 63, 64}
+var keys = []int16{1, 3, 18, 19, 20, 32, 43, 44, 45, 46, 55, 56, 59, 60, 62, 63, 64}
 
 // Listen starts a fake controller. features, which may be nil, carries the features
 // that its ApiVersions answer shows.

@@ -1,0 +1,90 @@
+package replica
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/replica/internal/scripted"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// TestHomeTellsWhatItsFileSays: how long a follower may lag and how large a segment may be are
+// settings of a broker that the metadata log does not hold.
+func TestHomeTellsWhatItsFileSays(t *testing.T) {
+	configs := map[string]string{"inter.broker.listener.name": "INTERNAL", keyReplicaLag: "10000", keySegment: "1048576"}
+	c, err := scripted.Listen("127.0.0.1:0", nil, func(req kmsg.Request) kmsg.Response {
+		describe, ok := req.(*kmsg.DescribeConfigsRequest)
+		if !ok {
+			return nil
+		}
+		resp := describe.ResponseKind().(*kmsg.DescribeConfigsResponse)
+		r := kmsg.NewDescribeConfigsResponseResource()
+		if describe.Resources[0].ResourceName != "2" {
+			r.ErrorCode = kerr.InvalidRequest.Code
+		} else {
+			for key, value := range configs {
+				if !slices.Contains(describe.Resources[0].ConfigNames, key) {
+					continue
+				}
+				rc := kmsg.NewDescribeConfigsResponseResourceConfig()
+				rc.Name, rc.Value = key, &value
+				r.Configs = append(r.Configs, rc)
+			}
+		}
+		resp.Resources = append(resp.Resources, r)
+		return resp
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Addr()), kgo.DisableClientMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	image := metadata.NewImage(10000)
+	image.Set(nil, []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}}, nil)
+	h, err := FindHome(t.Context(), cl, image, 10000)
+	if want := (Home{ID: 2, Listener: "INTERNAL", ReplicaLag: 10 * time.Second, Segment: 1 << 20}); err != nil || h != want {
+		t.Errorf("%+v, %v; want %+v", h, err, want)
+	}
+}
+
+// TestAnswersFitIntoASegment: a follower refuses an answer larger than a segment and gives the
+// partition up. Where the topic says nothing of it, the broker's own setting counts.
+func TestAnswersFitIntoASegment(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		topic  map[string]string
+		broker int
+		want   int
+	}{
+		{"the topic's", map[string]string{"segment.bytes": "2097152"}, 1 << 20, 2 << 20},
+		{"the broker's", nil, 1 << 20, 1 << 20},
+		{"Kafka's", nil, 0, 1 << 30},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newWishRig(t)
+			if tc.broker > 0 {
+				r.m.cfg.Segment = tc.broker
+			}
+			p := &metadata.Partition{Topic: "t", TopicID: r.tp.TopicID, Leader: wishFollows, Replicas: []int32{wishSelf, wishFollows}}
+			r.m.broker = &resigner{}
+			r.m.image.Set([]*metadata.Partition{p}, nil, map[string]map[string]string{"t": tc.topic})
+			r.m.update(p)
+			if r.p.segment != tc.want {
+				t.Errorf("answers of %d bytes at most, want %d", r.p.segment, tc.want)
+			}
+			if r.phase() != leading.Off {
+				t.Error("it leads")
+			}
+		})
+	}
+}
