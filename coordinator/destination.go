@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -33,6 +34,8 @@ type Destination struct {
 	cl      *kgo.Client
 	adm     *kadm.Client
 	log     *slog.Logger
+
+	known atomic.Pointer[map[string]string] // defaults, for who does not wait
 
 	mu       sync.Mutex // guards the following
 	defaults map[string]string
@@ -108,6 +111,7 @@ func (d *Destination) intDefault(ctx context.Context, key string, def int) (int,
 			return 0, err
 		}
 		d.defaults, d.asked = m, time.Now()
+		d.known.Store(&m)
 	}
 	m := d.defaults
 	n, err := strconv.Atoi(m[key])

@@ -24,3 +24,30 @@ func mayChangeMinISR(v ids.Virtual, parts []*metadata.Partition, own int, have, 
 		return slices.ContainsFunc(p.Replicas, v.Is) && (real == 0 || next < now && real < own && len(v.Real(p.ELR)) > 0)
 	})
 }
+
+// ownMinISR is a mirror topic's own min.insync.replicas as far as it is known without asking
+// anybody; 0 if it is not.
+func (c *Coordinator) ownMinISR(t Topic) int {
+	def, err := strconv.Atoi(c.img.BrokerDefaultConfig()[configMinISR])
+	if err != nil && c.deps.Destination != nil {
+		def = c.deps.Destination.knownDefault(configMinISR)
+	}
+	if t.Wanted[configMinISR] == nil && def < 1 {
+		return 0
+	}
+	return configuredMinISR(t, def)
+}
+
+// knownDefault is a broker-wide number that was asked for before, 0 if none was. It waits for
+// nobody who asks.
+func (d *Destination) knownDefault(key string) int {
+	known := d.known.Load()
+	if known == nil {
+		return 0
+	}
+	n, err := strconv.Atoi((*known)[key])
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -12,7 +12,7 @@ const (
 	goneGrace = 5 * time.Second
 	// electAfter is how long a preferred leader must have been alive before it is elected, and
 	// moveAfter before partitions are moved to it.
-	electAfter, moveAfter = 3 * time.Second, 10 * time.Second
+	electAfter, moveAfter = 3 * time.Second, 6 * time.Second
 	// flapWindow is how long a return is remembered. Each one of late doubles what is waited
 	// after the next, up to flapDoublings times: who comes and goes leads little.
 	flapWindow    = 10 * time.Minute

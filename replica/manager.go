@@ -315,12 +315,18 @@ func (m *Manager) setting(topic, key, brokerKey string, def int) int {
 // ownMinISR is what min.insync.replicas is without the virtual replicas that the write lock
 // adds.
 func (m *Manager) ownMinISR(tp ids.TopicPartition, topic string) int {
+	if mt, ok := m.state.MirrorTopic(tp.TopicID); ok && mt.MinISR > 0 {
+		return mt.MinISR
+	}
 	n := m.minISR(topic)
 	if img := m.image.Partition(tp); img != nil {
 		n -= len(m.cfg.Virtual.Only(img.Replicas))
 	}
 	return max(n, 1)
 }
+
+// OwnMinISR is a topic's min.insync.replicas as it would be without the mirror.
+func (m *Manager) OwnMinISR(tp ids.TopicPartition, topic string) int { return m.ownMinISR(tp, topic) }
 
 // stateChanged hands on what is wanted of the topics led here.
 func (m *Manager) stateChanged() {

@@ -30,6 +30,9 @@ type MirrorTopic struct {
 	PIDReset bool
 	// AllowTruncate: the operator allows a start to drop records that are only here.
 	AllowTruncate bool
+	// MinISR is the topic's own min.insync.replicas, without what the write lock adds for
+	// virtual replicas; 0 if it is not known.
+	MinISR int
 	// Since is when the operator last asked for something, in milliseconds since 1970: a
 	// failed partition then tries again at once.
 	Since int64

@@ -337,7 +337,9 @@ func newManager(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, b
 	}
 	l.manager, l.sources = m, sources
 	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
-	return m, reg.Register(m)
+	counts := replica.NewCounts(c.image, b.ID(), cfg.VirtualOffset, m.OwnMinISR)
+	lc.Append(fx.Hook{OnStop: func(context.Context) error { counts.Close(); return nil }})
+	return m, errors.Join(reg.Register(m), reg.Register(counts))
 }
 
 // behindVirtual lists whom the virtual listener relays to, best first. Who comes there found
