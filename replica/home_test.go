@@ -2,6 +2,7 @@ package replica
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/batch/batchtest"
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/internal/scripted"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
@@ -86,5 +90,31 @@ func TestAnswersFitIntoASegment(t *testing.T) {
 				t.Error("it leads")
 			}
 		})
+	}
+}
+
+// TestBatchLargerThanASegment: it would make every follower give the partition up. What comes
+// before it is mirrored, and with larger segments it goes on.
+func TestBatchLargerThanASegment(t *testing.T) {
+	r := newWishRig(t)
+	r.lead(wishEpoch)
+	r.reading()
+	r.p.step(func(time.Time) { r.p.segment = 1 << 20 })
+	fits, large := batchtest.Plain(0, 10), batchtest.Sized(10, 2<<20, nil)
+	r.src.sink().Fetched(fetcher.Fetched{Batches: []batch.Batch{fits, large}, HighWatermark: 11})
+	if rep := r.reported(Failing); !strings.Contains(rep.Message, "segment.bytes") || !strings.Contains(rep.Message, "offset 10") {
+		t.Errorf("reported %+v", rep)
+	}
+	r.notReading()
+	if end := r.m.Status()[0].DestinationOffset; end != 10 {
+		t.Errorf("mirrored up to %d", end)
+	}
+	r.p.step(func(time.Time) { r.p.segment = 4 << 20 })
+	r.pass(time.Minute)
+	r.reading()
+	r.src.sink().Fetched(fetcher.Fetched{Batches: []batch.Batch{batchtest.Sized(10, 2<<20, nil)}, HighWatermark: 11})
+	r.reported(Aligned)
+	if end := r.m.Status()[0].DestinationOffset; end != 11 {
+		t.Errorf("mirrored up to %d", end)
 	}
 }

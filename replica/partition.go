@@ -88,6 +88,7 @@ func newPartition(m *Manager, tp ids.TopicPartition, topic string) *partition {
 		waiters:  map[chan struct{}]struct{}{},
 		changed:  make(chan struct{}, 1),
 		sourceHW: -1, sourceStart: -1,
+		segment:  m.cfg.Segment,
 	}
 	p.ctx, p.cancel = context.WithCancel(m.ctx)
 	p.epochCtx, p.endEpoch = context.WithCancel(p.ctx)
@@ -628,7 +629,7 @@ func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
 	}
 	p.sourceHW, p.sourceStart = f.HighWatermark, f.LogStart
 	s.infos = s.infos[:0]
-	for _, b := range f.Batches {
+	for _, b := range batches {
 		s.infos = append(s.infos, leading.BatchInfo{Base: b.BaseOffset(), Last: b.LastOffset(), SourceEpoch: b.LeaderEpoch()})
 	}
 	stamps, err := p.machine.Ingest(now, s.epoch, s.infos, f.LogStart)
@@ -638,9 +639,10 @@ func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
 	}
 	for i, stamp := range stamps {
 		if stamp == lineage.Undefined {
+	batches, large := p.fittingLocked(f.Batches)
 			continue
 		}
-		b := f.Batches[i]
+		b := batches[i]
 		b.SetLeaderEpoch(stamp)
 		p.buf.appendFrom(b, f.Buffer)
 	}
@@ -654,6 +656,10 @@ func (p *partition) sourceErrorLocked(now time.Time, epoch int32, err error) {
 	var diverging *fetcher.DivergingError
 	var source *fetcher.SourceError
 	switch {
+	}
+	if large != nil {
+		p.failLocked(s.epoch, large)
+		return
 	case errors.As(err, &diverging):
 		p.machine.SourceDiverged(now, epoch)
 	case errors.As(err, &source) && source.Code == leading.CodeOffsetOutOfRange:
@@ -662,6 +668,17 @@ func (p *partition) sourceErrorLocked(now time.Time, epoch int32, err error) {
 		}
 	default:
 		p.failLocked(epoch, err)
+// fittingLocked returns the batches up to one that no segment here can hold: the followers
+// would give the partition up over it (S5).
+func (p *partition) fittingLocked(batches []batch.Batch) ([]batch.Batch, error) {
+	for i, b := range batches {
+		if len(b) > p.segment {
+			return batches[:i], fmt.Errorf("the batch at offset %d has %d bytes, more than the %d of segment.bytes here: raise it for the topic", b.BaseOffset(), len(b), p.segment)
+		}
+	}
+	return batches, nil
+}
+
 	}
 }
 
