@@ -106,7 +106,7 @@ func (d *Destination) intDefault(ctx context.Context, key string, def int) (int,
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.defaults == nil || time.Since(d.asked) > defaultsAge {
-		m, err := d.brokerDefault(ctx, configMinISR, "default.replication.factor")
+		m, err := d.brokerDefault(ctx, configMinISR, "default.replication.factor", "num.partitions")
 		if err != nil {
 			return 0, err
 		}

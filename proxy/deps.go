@@ -102,6 +102,7 @@ type Deps struct {
 	Coordinators MirrorCoordinators
 	Configs      MirrorConfigs
 	Assignments  Assignments
+	Placement    Placement
 	// Fences are shared by all proxies of a process; nil: there are none.
 	Fences  *Fences
 	Brokers Brokers

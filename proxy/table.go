@@ -111,8 +111,8 @@ func table() []row {
 		{key: int16(kmsg.EndTxn), max: 5, at: atBoth, light: (*conn).lightTransaction, handle: (*conn).endTxn, why: "the state topic's transactional ids are the sidecars'"},
 		{key: int16(kmsg.TxnOffsetCommit), max: 6, at: atBoth, light: (*conn).lightTransaction, handle: (*conn).txnOffsetCommit, why: "the state topic's transactional ids are the sidecars'"},
 		{key: int16(kmsg.DeleteRecords), max: 2, at: atBoth, handle: (*conn).deleteRecords, why: "mirror partitions are read only"},
-		{key: int16(kmsg.CreateTopics), max: 7, at: atBoth, handle: (*conn).createTopics, why: "the state topic is the sidecars'; mirror.name is not set"},
-		{key: int16(kmsg.CreatePartitions), max: 3, at: atBoth, handle: (*conn).createPartitions, why: "a mirror topic grows with its source"},
+		{key: int16(kmsg.CreateTopics), max: 7, at: atBoth, handle: (*conn).createTopics, why: "the state topic is the sidecars'; mirror.name is not set; where virtual brokers cannot be cordoned, replicas are chosen here"},
+		{key: int16(kmsg.CreatePartitions), max: 3, at: atBoth, handle: (*conn).createPartitions, why: "a mirror topic grows with its source; where virtual brokers cannot be cordoned, replicas are chosen here"},
 		{key: int16(kmsg.DeleteTopics), max: 6, at: atBoth, handle: (*conn).deleteTopics, why: "a mirror topic must be stopped first"},
 		{
 			key: int16(kmsg.AlterConfigs), max: 2, at: atBoth, handle: (*conn).alterConfigs,

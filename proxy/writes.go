@@ -232,7 +232,14 @@ func (c *conn) createPartitions(r *request) (exchange, error) {
 	rules := c.p.readRules()
 	s := rules.CreatePartitions(req)
 	if s == nil {
+		if c.p.places() {
+			return c.placedPartitions(r, req, func(resp *kmsg.CreatePartitionsResponse) *kmsg.CreatePartitionsResponse { return resp }), nil
+		}
 		return r.forward(), nil
+	}
+	if s.Rest != nil && c.p.places() {
+		c.refused(r, s.Refused)
+		return c.placedPartitions(r, s.Rest, s.Merge), nil
 	}
 	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
 }
@@ -245,7 +252,14 @@ func (c *conn) createTopics(r *request) (exchange, error) {
 	rules := c.p.readRules()
 	s := rules.CreateTopics(req)
 	if s == nil {
+		if c.p.places() {
+			return c.placedTopics(r, req, func(resp *kmsg.CreateTopicsResponse) *kmsg.CreateTopicsResponse { return resp }), nil
+		}
 		return r.forward(), nil
+	}
+	if s.Rest != nil && c.p.places() {
+		c.refused(r, s.Refused)
+		return c.placedTopics(r, s.Rest, s.Merge), nil
 	}
 	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
 }

@@ -389,6 +389,15 @@ func (m mirrors) ReadOnly(tp ids.TopicPartition) bool {
 	return ro
 }
 
+// placer chooses brokers for clients' topics in a cluster that knows no cordon.
+type placer struct {
+	*coordinator.Coordinator
+	image *metadata.Image
+}
+
+// Needed implements proxy.Placement.
+func (p placer) Needed() bool { return !replica.Cordons(p.image) }
+
 func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *cluster, cl *clients, co *coordinator.Coordinator,
 	m *replica.Manager, b *replica.Broker, store *coordinator.Store, fences *proxy.Fences, h *health.Server, log *slog.Logger,
 ) (*proxies, error) {
@@ -411,7 +420,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 	leaders := proxy.NewLeaders(c.image, cfg.VirtualOffset)
 	deps := proxy.Deps{
 		View: c.image, Mirrors: mirrors{co}, Leaders: leaders, CaughtUp: c.observer.CaughtUp(), Lineage: m,
-		Replica: follower{m}, Mirror: co, Coordinators: co, Configs: configs{co}, Assignments: co, Fences: fences, Brokers: cl.calls, Log: log,
+		Replica: follower{m}, Mirror: co, Coordinators: co, Configs: configs{co}, Assignments: co, Placement: placer{co, c.image}, Fences: fences, Brokers: cl.calls, Log: log,
 	}
 	add := func(pc proxy.Config, addr string) error {
 		p, err := proxy.New(pc, deps)
