@@ -85,10 +85,10 @@ func newPartition(m *Manager, tp ids.TopicPartition, topic string) *partition {
 			Self: m.cfg.ID, Virtual: m.cfg.Virtual, MaxLag: m.cfg.MaxLag,
 			StopWait: m.cfg.StopReplicaWait, StopMinISR: m.ownMinISR(tp, topic),
 		}),
+		segment:  m.cfg.Segment,
 		waiters:  map[chan struct{}]struct{}{},
 		changed:  make(chan struct{}, 1),
 		sourceHW: -1, sourceStart: -1,
-		segment:  m.cfg.Segment,
 	}
 	p.ctx, p.cancel = context.WithCancel(m.ctx)
 	p.epochCtx, p.endEpoch = context.WithCancel(p.ctx)
@@ -628,6 +628,7 @@ func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
 		return
 	}
 	p.sourceHW, p.sourceStart = f.HighWatermark, f.LogStart
+	batches, large := p.fittingLocked(f.Batches)
 	s.infos = s.infos[:0]
 	for _, b := range batches {
 		s.infos = append(s.infos, leading.BatchInfo{Base: b.BaseOffset(), Last: b.LastOffset(), SourceEpoch: b.LeaderEpoch()})
@@ -639,12 +640,15 @@ func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
 	}
 	for i, stamp := range stamps {
 		if stamp == lineage.Undefined {
-	batches, large := p.fittingLocked(f.Batches)
 			continue
 		}
 		b := batches[i]
 		b.SetLeaderEpoch(stamp)
 		p.buf.appendFrom(b, f.Buffer)
+	}
+	if large != nil {
+		p.failLocked(s.epoch, large)
+		return
 	}
 	p.wellLocked(s.epoch)
 	if p.machine.Status().End >= p.sourceHW {
@@ -652,22 +656,6 @@ func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
 	}
 }
 
-func (p *partition) sourceErrorLocked(now time.Time, epoch int32, err error) {
-	var diverging *fetcher.DivergingError
-	var source *fetcher.SourceError
-	switch {
-	}
-	if large != nil {
-		p.failLocked(s.epoch, large)
-		return
-	case errors.As(err, &diverging):
-		p.machine.SourceDiverged(now, epoch)
-	case errors.As(err, &source) && source.Code == leading.CodeOffsetOutOfRange:
-		if err := p.machine.SourceOutOfRange(now, epoch, source.LogStart, source.LogEnd); err != nil {
-			p.failLocked(epoch, err)
-		}
-	default:
-		p.failLocked(epoch, err)
 // fittingLocked returns the batches up to one that no segment here can hold: the followers
 // would give the partition up over it (S5).
 func (p *partition) fittingLocked(batches []batch.Batch) ([]batch.Batch, error) {
@@ -679,6 +667,18 @@ func (p *partition) fittingLocked(batches []batch.Batch) ([]batch.Batch, error) 
 	return batches, nil
 }
 
+func (p *partition) sourceErrorLocked(now time.Time, epoch int32, err error) {
+	var diverging *fetcher.DivergingError
+	var source *fetcher.SourceError
+	switch {
+	case errors.As(err, &diverging):
+		p.machine.SourceDiverged(now, epoch)
+	case errors.As(err, &source) && source.Code == leading.CodeOffsetOutOfRange:
+		if err := p.machine.SourceOutOfRange(now, epoch, source.LogStart, source.LogEnd); err != nil {
+			p.failLocked(epoch, err)
+		}
+	default:
+		p.failLocked(epoch, err)
 	}
 }
 
