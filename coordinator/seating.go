@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
@@ -105,7 +106,12 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 		have := v.Only(settled(p))
 		if slices.Equal(want, have) && inFront(v, settled(p)) {
 			if mayElect(v, p, func(id int32) bool { return seen[id].live }, func(id int32) bool { return seen[id].settles(now, electAfter) == 0 }) {
-				work.elect = append(work.elect, p.Partition)
+				rec, _ := r.c.view.Lineage(t.Mirror, ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition})
+				if followed(v, p, rec) {
+					work.elect = append(work.elect, p.Partition)
+				} else {
+					sooner(followPoll)
+				}
 			}
 			continue
 		}
@@ -222,6 +228,18 @@ func placeOf(v ids.Virtual, p *metadata.Partition, has []int32, minISR int) plac
 		fixed: reassigning(p) || p.Leader < 0 ||
 			slices.ContainsFunc(p.Replicas, func(id int32) bool { return !slices.Contains(p.ISR, id) }),
 	}
+}
+
+// followPoll is how soon a partition is looked at again whose leader was not followed yet.
+const followPoll = 200 * time.Millisecond
+
+// followed tells whether the history of the leader's log is on record. A virtual broker in
+// the ISR may not have followed the leader's present epoch, which moves on also when nobody is
+// elected; it would take over logs that end with an epoch that nobody knows, and what is
+// visible in them might have to be read again (R11).
+func followed(v ids.Virtual, p *metadata.Partition, rec lineage.Record) bool {
+	_, known := rec.Chains[p.LeaderEpoch]
+	return known || v.Is(p.Leader)
 }
 
 // mayElect tells whether the preferred leader of a partition is to be elected: it is a

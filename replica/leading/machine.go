@@ -245,6 +245,9 @@ func (m *Machine) collect() {
 			at[id] = f.offset
 		}
 	}
+	if len(ask) > 0 {
+		ask = m.live(members)
+	}
 	m.do(AskHighWatermarks{m.epoch, at, ask})
 }
 
@@ -348,6 +351,13 @@ func (m *Machine) firstReported(ids []int32) ([]int32, bool) {
 	return nil, false
 }
 
+func (m *Machine) live(all []int32) []int32 {
+	return slices.DeleteFunc(slices.Clone(all), func(id int32) bool {
+		b, ok := m.view.Brokers[id]
+		return !ok || b.Fenced
+	})
+}
+
 // reported: a Fetch of this leader epoch with the broker epoch that is registered now.
 func (m *Machine) reported(id int32) bool {
 	f := m.followers[id]
@@ -373,17 +383,30 @@ func (m *Machine) HighWatermarks(now time.Time, epoch int32, known map[int32]int
 			return
 		}
 	}
-	for i, id := range m.ref {
-		if r, ok := records[id]; ok {
-			m.refLogs[i].Visible = &r
-		}
-	}
+	m.tellHistories(records)
 	m.agree()
 	m.phase = Probing
 	if !m.asItIs() {
 		m.probe()
 	}
 	m.progress(now)
+}
+
+// tellHistories gives the logs whose history is not on record the highest record that any
+// member shows: what is visible, every member of the ISR holds. One that was a leader's may
+// show less than it has, or nothing.
+func (m *Machine) tellHistories(records map[int32]lineage.Entry) {
+	for i, id := range m.ref {
+		if !slices.Contains(m.asked, id) {
+			continue
+		}
+		l := &m.refLogs[i]
+		for _, other := range m.ref {
+			if r, ok := records[other]; ok && r.Start < l.End && (l.Visible == nil || r.Start > l.Visible.Start) {
+				l.Visible = &r
+			}
+		}
+	}
 }
 
 func (m *Machine) probe() {

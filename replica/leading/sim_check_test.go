@@ -35,7 +35,15 @@ func (w *simWorld) cut(r *simReal, to int64, full bool) {
 		again := w.cfg.failback && w.source.has(b)
 		// Without power a broker that was dead when it was left out may be all there is.
 		again = again || w.cfg.budget.power > 0 && !r.assigned()
-		if (full || b.last >= to) && w.visible[b.base] == b.id && !w.holders(b, r) && !again {
+		if !again && w.source.has(b) && w.unknownTo(r.view.leader) {
+			// The history of a log was on nobody's record, and nobody showed what is visible:
+			// it is read again.
+			again = true
+			if (full || b.last >= to) && w.visible[b.base] == uint8(b.id) && !w.holders(b, r) {
+				w.stats.reread++
+			}
+		}
+		if (full || b.last >= to) && w.visible[b.base] == uint8(b.id) && !w.holders(b, r) && !again {
 			w.fail("S1: %d drops the last copy of visible batch %d at %d", r.id, b.id, b.base)
 		}
 	}
@@ -48,22 +56,29 @@ func (w *simWorld) cut(r *simReal, to int64, full bool) {
 	r.hw = min(r.hw, r.log.end)
 }
 
+// unknownTo tells whether the takeover of the leader met a log whose history is on nobody's
+// record: one that ends with the epoch of a real leader that no virtual broker followed, as
+// when the controller elects by itself.
+func (w *simWorld) unknownTo(leader int32) bool {
+	return simVirtual.Is(leader) && len(w.virtByID(leader).m.asked) > 0
+}
+
 func (w *simWorld) expose(r *simReal) {
 	for _, b := range r.log.batches {
 		if b.last >= r.hw {
 			break
 		}
-		if w.foreign[b.id] {
+		if w.foreign.has(b.id) {
 			w.stats.leaked++
 			continue
 		}
-		if w.gone[b.id] {
+		if w.gone.has(b.id) {
 			continue
 		}
-		if o, ok := w.visible[b.base]; ok && o != b.id {
+		if o := w.visible[b.base]; o != 0 && o != uint8(b.id) {
 			w.fail("S1b: batches %d and %d were both visible at %d", o, b.id, b.base)
 		}
-		w.visible[b.base] = b.id
+		w.visible[b.base] = uint8(b.id)
 	}
 }
 
@@ -238,7 +253,7 @@ func (w *simWorld) settledStop() {
 		}
 	}
 	for base, id := range w.visible {
-		if base >= l.log.start && !l.log.has(simBatch{base: base, id: id}) {
+		if id != 0 && int64(base) >= l.log.start && !l.log.has(simBatch{base: int64(base), id: int(id)}) {
 			w.fail("S1: after the stop leader %d has not got visible batch %d at %d", l.id, id, base)
 		}
 	}
@@ -252,5 +267,5 @@ func (w *simWorld) compacted(b simBatch) bool {
 			return false
 		}
 	}
-	return w.gone[b.id]
+	return w.gone.has(b.id)
 }

@@ -67,7 +67,7 @@ func (w *simWorld) assign(replicas, adding, removing, isr, unclean []int32, pref
 				if leader < 0 && len(elr) == 0 && m.lastLeader >= 0 && m.active(m.lastLeader) && slices.Contains(replicas, m.lastLeader) {
 					// Stock Kafka's unclean recovery by the last known leader.
 					leader, isr, m.recovering = m.lastLeader, []int32{m.lastLeader}, true
-					w.visible = map[int64]int{}
+					w.visible = [maxOffset]uint8{}
 				}
 			}
 		}

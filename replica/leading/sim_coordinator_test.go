@@ -100,7 +100,8 @@ func (w *simWorld) keepAssigned() bool {
 		return w.ask(append(slices.Clone(want), simVirtual.Real(settled)...))
 	}
 	first := m.replicas[0]
-	if m.leader >= 0 && !simVirtual.Is(m.leader) && simVirtual.Is(first) && slices.Contains(m.isr, first) && m.active(first) {
+	_, followed := w.state.Chains[m.le]
+	if m.leader >= 0 && !simVirtual.Is(m.leader) && simVirtual.Is(first) && slices.Contains(m.isr, first) && m.active(first) && followed {
 		w.change(m.isr, nil, true)
 		return true
 	}

@@ -12,7 +12,10 @@ import (
 var modelStates = flag.Int("model.states", 0, "largest number of states of one exhaustive configuration (default 400,000; 20,000 with -short)")
 
 var exhaustiveConfigs = []*simConfig{
-	{name: "1 virtual, 1 real, virtual fault", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1}},
+	{name: "1 virtual, 1 real", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1}},
+	{name: "1 virtual, 2 real, no fault", virt: 1, real: 2, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{}},
+	{name: "1 virtual, 2 real", virt: 1, real: 2, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1}},
+	{name: "2 virtual, 1 real", virt: 2, real: 1, min: 3, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1}},
 }
 
 // choices are the acts that may do something in a world. What differs only in a number that

@@ -19,7 +19,7 @@ func (w *simWorld) realView(r *simReal) bool {
 		return false
 	}
 	old := r.view
-	r.view = w.meta
+	r.view, r.joining = w.meta, nil
 	if !r.assigned() {
 		// The log of a replica that was reassigned away is deleted.
 		w.cut(r, 0, true)
@@ -54,7 +54,7 @@ func (w *simWorld) leaderMark(l *simReal) {
 		return
 	}
 	hw := l.log.end
-	for _, id := range l.view.isr {
+	for _, id := range append(slices.Clone(l.view.isr), l.joining...) {
 		if id == l.id {
 			continue
 		}
@@ -75,8 +75,12 @@ func (w *simWorld) leaderSees(l *simReal, id int32, be, end int64) {
 		for _, m := range with(l.view.isr, id) {
 			members = append(members, Member{m, lineage.Undefined})
 		}
-		if w.alter(l.id, l.be, AlterPartition{l.view.le, l.view.pe, members}) == CodeNone && w.meta.le == l.view.le {
-			l.view = w.meta
+		if w.alter(l.id, l.be, AlterPartition{l.view.le, l.view.pe, members}) == CodeNone {
+			if w.meta.le == l.view.le {
+				l.view = w.meta
+			} else {
+				l.joining = with(l.joining, id) // in the maximal ISR until the change is seen
+			}
 		}
 	}
 	w.leaderMark(l)
@@ -221,7 +225,7 @@ func (w *simWorld) realDown(r *simReal, how, n int) bool {
 		}
 		w.left.power--
 	}
-	r.up, r.req, r.ans, r.failed, r.clean, r.view = false, nil, nil, false, how == endClean, nil
+	r.up, r.req, r.ans, r.failed, r.clean, r.view, r.joining = false, nil, nil, false, how == endClean, nil, nil
 	r.reps = map[int32]int64{}
 	switch how {
 	case endKilled:
@@ -266,9 +270,9 @@ func (w *simWorld) write(r *simReal) bool {
 	}
 	w.nextID++
 	if foreign {
-		w.foreign[w.nextID] = true
+		w.foreign.add(w.nextID)
 	} else {
-		w.local[w.nextID] = true
+		w.local.add(w.nextID)
 	}
 	r.log.append(simBatch{r.log.end, r.log.end, r.view.le, w.nextID})
 	w.leaderMark(r)

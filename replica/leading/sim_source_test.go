@@ -11,9 +11,9 @@ func (w *simWorld) append(extra int64) {
 }
 
 func (w *simWorld) lose(b simBatch) {
-	w.gone[b.id] = true
-	if w.visible[b.base] == b.id {
-		delete(w.visible, b.base)
+	w.gone.add(b.id)
+	if w.visible[b.base] == uint8(b.id) {
+		w.visible[b.base] = 0
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 	"unsafe"
 )
@@ -14,12 +15,18 @@ import (
 // count, those of the Machine too, so that a field that is added to it is not forgotten; of
 // times only whether what is waited for has passed, which is all that the Machine asks.
 func sum(w *simWorld) uint64 {
-	s := summer{now: w.now, exact: !w.frozen, buf: make([]byte, 0, 2048)}
-	s.value(reflect.ValueOf(w).Elem())
-	return maphash.Bytes(simSeed, s.buf)
+	s := summerPool.Get().(*summer)
+	s.now, s.exact, s.buf = w.now, !w.frozen, s.buf[:0]
+	summing(reflect.TypeFor[simWorld]())(s, unsafe.Pointer(w))
+	n := maphash.Bytes(simSeed, s.buf)
+	summerPool.Put(s)
+	return n
 }
 
-var simSeed = maphash.MakeSeed()
+var (
+	simSeed    = maphash.MakeSeed()
+	summerPool = sync.Pool{New: func() any { return &summer{buf: make([]byte, 0, 4096)} }}
+)
 
 type summer struct {
 	now   time.Time
@@ -27,116 +34,168 @@ type summer struct {
 	buf   []byte
 }
 
-var (
-	timeType   = reflect.TypeFor[time.Time]()
-	metaType   = reflect.TypeFor[*simMeta]()
-	configType = reflect.TypeFor[*simConfig]()
-	statsType  = reflect.TypeFor[simStats]()
-	leadType   = reflect.TypeFor[Config]()
-	msgsType   = reflect.TypeFor[[]simMsg]()
-)
-
 func (s *summer) int(n int64) { s.buf = binary.AppendVarint(s.buf, n) }
 
-func (s *summer) value(v reflect.Value) {
-	switch v.Type() {
-	case configType, statsType, leadType:
-		return
-	case metaType:
-		s.meta((*simMeta)(v.UnsafePointer()))
-		return
-	case timeType:
-		s.time(*(*time.Time)(unsafe.Pointer(v.UnsafeAddr())))
-		return
-	case msgsType:
-		s.set(v)
-		return
+// adding appends what is at p.
+type adding func(s *summer, p unsafe.Pointer)
+
+// summings are made once for each type.
+var summings sync.Map // reflect.Type → adding
+
+func summing(t reflect.Type) adding {
+	if f, ok := summings.Load(t); ok {
+		return f.(adding)
 	}
-	switch v.Kind() {
+	f := makeSumming(t)
+	summings.Store(t, f)
+	return f
+}
+
+func makeSumming(t reflect.Type) adding {
+	switch t {
+	case reflect.TypeFor[*simConfig](), reflect.TypeFor[simStats](), reflect.TypeFor[Config]():
+		return func(*summer, unsafe.Pointer) {}
+	case reflect.TypeFor[*simMeta]():
+		return func(s *summer, p unsafe.Pointer) { s.meta(*(**simMeta)(p)) }
+	case reflect.TypeFor[time.Time]():
+		return func(s *summer, p unsafe.Pointer) { s.time(*(*time.Time)(p)) }
+	case reflect.TypeFor[[]simMsg]():
+		return func(s *summer, p unsafe.Pointer) { s.messages(*(*[]simMsg)(p)) }
+	}
+	switch t.Kind() {
 	case reflect.Bool:
-		if v.Bool() {
-			s.int(1)
-		} else {
-			s.int(0)
-		}
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		s.int(v.Int())
-	case reflect.Uint64:
-		s.int(int64(v.Uint()))
+		return func(s *summer, p unsafe.Pointer) { s.buf = append(s.buf, *(*byte)(p)) }
+	case reflect.Int8, reflect.Uint8:
+		return func(s *summer, p unsafe.Pointer) { s.int(int64(*(*int8)(p))) }
+	case reflect.Int16:
+		return func(s *summer, p unsafe.Pointer) { s.int(int64(*(*int16)(p))) }
+	case reflect.Int32:
+		return func(s *summer, p unsafe.Pointer) { s.int(int64(*(*int32)(p))) }
+	case reflect.Int, reflect.Int64, reflect.Uint64:
+		return func(s *summer, p unsafe.Pointer) { s.int(*(*int64)(p)) }
 	case reflect.String:
-		s.int(int64(v.Len()))
-		s.buf = append(s.buf, v.String()...)
-	case reflect.Pointer, reflect.Interface:
-		if v.IsNil() {
+		return func(s *summer, p unsafe.Pointer) {
+			v := *(*string)(p)
+			s.int(int64(len(v)))
+			s.buf = append(s.buf, v...)
+		}
+	case reflect.Pointer:
+		return pointer(t.Elem())
+	case reflect.Interface:
+		return func(s *summer, p unsafe.Pointer) { s.any(reflect.NewAt(t, p).Elem().Elem()) }
+	case reflect.Slice:
+		return slice(t.Elem())
+	case reflect.Array:
+		elem, size := summing(t.Elem()), t.Elem().Size()
+		return func(s *summer, p unsafe.Pointer) {
+			for i := range t.Len() {
+				elem(s, unsafe.Add(p, uintptr(i)*size))
+			}
+		}
+	case reflect.Map:
+		return func(s *summer, p unsafe.Pointer) { s.mapping(reflect.NewAt(t, p).Elem()) }
+	case reflect.Struct:
+		var fields []adding
+		var offsets []uintptr
+		for f := range t.Fields() {
+			fields, offsets = append(fields, summing(f.Type)), append(offsets, f.Offset)
+		}
+		return func(s *summer, p unsafe.Pointer) {
+			for i, f := range fields {
+				f(s, unsafe.Add(p, offsets[i]))
+			}
+		}
+	}
+	panic("no sum of " + t.String())
+}
+
+func pointer(elem reflect.Type) adding {
+	f := summing(elem)
+	return func(s *summer, p unsafe.Pointer) {
+		at := *(*unsafe.Pointer)(p)
+		if at == nil {
 			s.int(-1)
 			return
 		}
-		e := v.Elem()
-		if v.Kind() == reflect.Interface {
-			s.buf = append(s.buf, e.Type().Name()...)
-			c := reflect.New(e.Type()).Elem()
-			c.Set(e)
-			e = c
-		}
-		s.value(e)
-	case reflect.Slice:
-		s.int(int64(v.Len()))
-		for i := range v.Len() {
-			s.value(v.Index(i))
-		}
-	case reflect.Map:
-		s.mapping(v)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			f := v.Field(i)
-			// Unexported fields may be looked at, but not copied, which maps need.
-			s.value(reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem())
-		}
-	default:
-		panic("no sum of " + v.Type().String())
+		f(s, at)
 	}
 }
 
-// mapping sums up a map from a number.
-func (s *summer) mapping(v reflect.Value) {
-	s.int(int64(v.Len()))
-	if v.Len() == 0 {
+func slice(elem reflect.Type) adding {
+	f, size := summing(elem), elem.Size()
+	return func(s *summer, p unsafe.Pointer) {
+		h := (*[]byte)(p)
+		s.int(int64(len(*h)))
+		at := unsafe.Pointer(unsafe.SliceData(*h))
+		for i := range len(*h) {
+			f(s, unsafe.Add(at, uintptr(i)*size))
+		}
+	}
+}
+
+// any adds a value that has no address, after the name of its type.
+func (s *summer) any(v reflect.Value) {
+	if !v.IsValid() {
+		s.int(-1)
 		return
 	}
-	elems := make(map[int64]reflect.Value, v.Len())
-	for it := v.MapRange(); it.Next(); {
-		elems[it.Key().Int()] = it.Value()
-	}
-	for _, k := range slices.Sorted(maps.Keys(elems)) {
-		s.int(k)
-		e := elems[k]
-		if e.Kind() == reflect.Struct || e.Kind() == reflect.Slice {
-			// Elements of maps have no address.
-			c := reflect.New(e.Type()).Elem()
-			c.Set(e)
-			e = c
+	s.buf = append(s.buf, v.Type().Name()...)
+	c := reflect.New(v.Type())
+	c.Elem().Set(v)
+	summing(v.Type())(s, c.UnsafePointer())
+}
+
+// mapping adds a map from a number.
+func (s *summer) mapping(v reflect.Value) {
+	s.int(int64(v.Len()))
+	switch m := v.Interface().(type) {
+	case map[int32]int64:
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			s.int(int64(k))
+			s.int(m[k])
 		}
-		s.value(e)
+	case map[int32]*follower:
+		f := summing(reflect.TypeFor[follower]())
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			s.int(int64(k))
+			f(s, unsafe.Pointer(m[k]))
+		}
+	default:
+		elems := make(map[int64]reflect.Value, v.Len())
+		for it := v.MapRange(); it.Next(); {
+			elems[it.Key().Int()] = it.Value()
+		}
+		for _, k := range slices.Sorted(maps.Keys(elems)) {
+			s.int(k)
+			s.any(elems[k])
+		}
 	}
 }
 
-// set sums up messages without their order, which nothing depends on.
-func (s *summer) set(v reflect.Value) {
-	from := len(s.buf)
+// messages are added without their order, which nothing depends on.
+func (s *summer) messages(msgs []simMsg) {
+	from, f := len(s.buf), summing(reflect.TypeFor[simMsg]())
+	s.int(int64(len(msgs)))
+	if len(msgs) == 1 {
+		f(s, unsafe.Pointer(&msgs[0]))
+		return
+	}
 	var parts []string
-	for i := range v.Len() {
-		s.value(v.Index(i))
-		parts = append(parts, string(s.buf[from:]))
-		s.buf = s.buf[:from]
+	for i := range msgs {
+		start := len(s.buf)
+		f(s, unsafe.Pointer(&msgs[i]))
+		parts = append(parts, string(s.buf[start:]))
+		s.buf = s.buf[:start]
 	}
 	slices.Sort(parts)
+	s.buf = s.buf[:from]
 	s.int(int64(len(parts)))
 	for _, p := range parts {
 		s.buf = append(s.buf, p...)
 	}
 }
 
-// meta sums up a view once: it is never changed.
+// meta adds the sum of a view, which is made once: it is never changed.
 func (s *summer) meta(m *simMeta) {
 	if m == nil {
 		s.int(-1)
@@ -144,7 +203,7 @@ func (s *summer) meta(m *simMeta) {
 	}
 	if m.sum == 0 {
 		c := summer{buf: make([]byte, 0, 256)}
-		c.value(reflect.ValueOf(m).Elem())
+		summing(reflect.TypeFor[simMeta]())(&c, unsafe.Pointer(m))
 		m.sum = maphash.Bytes(simSeed, c.buf) | 1
 	}
 	s.buf = binary.LittleEndian.AppendUint64(s.buf, m.sum)

@@ -207,8 +207,8 @@ func TestModelWalks(t *testing.T) {
 		walks += r.walks
 		all.add(r.stats)
 	}
-	t.Logf("seed %d: %d walks, %d steps, %d takeovers, %d jumps over a hole; %d times a follower's high watermark went back, %d times a follower gave up at a real leader, %d times a foreign record was visible",
-		*modelSeed, walks, all.steps, all.ready, all.jumps, all.back, all.failed, all.leaked)
+	t.Logf("seed %d: %d walks, %d steps, %d takeovers, %d jumps over a hole; %d times a follower's high watermark went back, %d times a follower gave up at a real leader, %d times a foreign record was visible, %d batches visible in a log of unknown history were read again",
+		*modelSeed, walks, all.steps, all.ready, all.jumps, all.back, all.failed, all.leaked, all.reread)
 }
 
 func (s *simStats) add(o simStats) {
@@ -218,6 +218,7 @@ func (s *simStats) add(o simStats) {
 	s.jumps += o.jumps
 	s.leaked += o.leaked
 	s.failed += o.failed
+	s.reread += o.reread
 }
 
 // replay walks again what a run has told.

@@ -110,6 +110,7 @@ type simReal struct {
 	view       *simMeta
 	epochStart int64
 	reps       map[int32]int64 // as leader: log ends seen
+	joining    []int32         // and who was asked into the ISR
 	req        *simRequest
 	ans        *simAnswer
 }
@@ -155,7 +156,7 @@ const (
 
 // simStats is for people; nothing depends on it.
 type simStats struct {
-	steps, back, ready, jumps, leaked, failed int
+	steps, back, ready, jumps, leaked, failed, reread int
 }
 
 type simWorld struct {
@@ -172,8 +173,8 @@ type simWorld struct {
 	nextID int
 	// gone are the batches that the source lost: compacted, retained, truncated; local those
 	// that clients wrote here, foreign those of them that should not have been.
-	gone, local, foreign map[int]bool
-	visible              map[int64]int
+	gone, local, foreign idSet
+	visible              [maxOffset]uint8 // id of the batch with that base offset
 	state                lineage.Record
 	link                 lineage.Link // what the source says of the mirror it was, with failback
 	begun                bool         // the first takeover of a start is over
@@ -195,7 +196,6 @@ type simWorld struct {
 func newSim(cfg *simConfig) *simWorld {
 	w := &simWorld{
 		cfg: cfg, left: cfg.budget, frozen: cfg.frozen, own: cfg.own, now: time.Unix(1e9, 0),
-		gone: map[int]bool{}, local: map[int]bool{}, foreign: map[int]bool{}, visible: map[int64]int{},
 		state: lineage.NewRecord(),
 	}
 	m := &simMeta{leader: simV1, le: 1, pe: 1, lastLeader: -1, min: cfg.min, brokers: map[int32]BrokerView{}}
@@ -249,7 +249,7 @@ func (w *simWorld) failedOver() {
 	}
 	for i := range int64(3) { // the last mirrored epoch went on, then there was another
 		w.nextID++
-		w.gone[w.nextID] = true
+		w.gone.add(w.nextID)
 		ours = append(ours, simBatch{end + i, end + i, 2 + int32(i/2), w.nextID})
 	}
 	isr := int64(math.MaxInt64)
@@ -275,6 +275,15 @@ func (w *simWorld) machine(id int32) *Machine {
 	}
 	return New(Config{Self: id, Virtual: simVirtual, MaxLag: lag})
 }
+
+// maxOffset bounds offsets, and with them the ids of batches: worlds are small.
+const maxOffset = 64
+
+// idSet is a set of batches.
+type idSet uint64
+
+func (s *idSet) add(id int)     { *s |= 1 << id }
+func (s idSet) has(id int) bool { return s&(1<<id) != 0 }
 
 func (w *simWorld) fail(format string, args ...any) {
 	if w.failure == "" {
@@ -308,7 +317,6 @@ func (w *simWorld) clone() *simWorld {
 		c.virt[i] = &n
 	}
 	c.source = w.source.clone()
-	c.gone, c.local, c.foreign, c.visible = maps.Clone(w.gone), maps.Clone(w.local), maps.Clone(w.foreign), maps.Clone(w.visible)
 	c.reassigns = slices.Clone(w.reassigns)
 	return &c
 }
