@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
 	"github.com/cluster-mirroring/mirror-sidecar/replica"
@@ -35,6 +36,7 @@ type position struct {
 	mu     sync.Mutex // guards the following; a leaf
 	offset int64
 	epoch  int32
+	before *batch.Anchor
 	ended  bool // an error was delivered: nothing is read until it is added again
 }
 
@@ -99,9 +101,14 @@ func (s *source) Probe(ctx context.Context, topic string, partition int32, offse
 	return s.fetcher.Load().Probe(ctx, topic, partition, offset, lastFetchedEpoch)
 }
 
+// BatchAt implements replica.Source.
+func (s *source) BatchAt(ctx context.Context, topic string, partition int32, offset int64) (batch.Batch, error) {
+	return s.fetcher.Load().BatchAt(ctx, topic, partition, offset)
+}
+
 // Add implements replica.Source.
 func (s *source) Add(p fetcher.Partition) {
-	at := &position{Partition: p, offset: p.Offset, epoch: p.LastFetchedEpoch}
+	at := &position{Partition: p, offset: p.Offset, epoch: p.LastFetchedEpoch, before: p.Before}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parts[sourcePart{p.Topic, p.Partition}] = at
@@ -125,7 +132,7 @@ func (p *position) at() (fetcher.Partition, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := p.Partition
-	out.Offset, out.LastFetchedEpoch, out.Sink = p.offset, p.epoch, p
+	out.Offset, out.LastFetchedEpoch, out.Before, out.Sink = p.offset, p.epoch, p.before, p
 	return out, !p.ended
 }
 
@@ -138,7 +145,8 @@ func (p *position) Fetched(f fetcher.Fetched) {
 	p.mu.Lock()
 	if n := len(f.Batches); n > 0 {
 		last := f.Batches[n-1]
-		p.offset, p.epoch = last.LastOffset()+1, last.LeaderEpoch()
+		before := last.Anchor()
+		p.offset, p.epoch, p.before = last.LastOffset()+1, last.LeaderEpoch(), &before
 	}
 	p.ended = p.ended || f.Err != nil
 	p.mu.Unlock()

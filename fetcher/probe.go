@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 )
 
@@ -110,6 +111,15 @@ func (f *Fetcher) leaderOf(ctx context.Context, k partKey) (leader, error) {
 func (f *Fetcher) probe(ctx context.Context, k partKey, l leader, broker int32, offset int64, lastEpoch int32) (ProbeResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
+	rp, err := f.fetchOne(ctx, k, l, broker, offset, lastEpoch)
+	if err != nil {
+		return ProbeResult{}, err
+	}
+	return f.probed(ctx, k, l, broker, offset, lastEpoch, rp)
+}
+
+// fetchOne asks a broker for at most one batch, at once.
+func (f *Fetcher) fetchOne(ctx context.Context, k partKey, l leader, broker int32, offset int64, lastEpoch int32) (*kmsg.FetchResponseTopicPartition, error) {
 	req := newFetch()
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 0, 0, 1
 	t := kmsg.NewFetchRequestTopic()
@@ -118,21 +128,65 @@ func (f *Fetcher) probe(ctx context.Context, k partKey, l leader, broker int32, 
 	req.Topics = append(req.Topics, t)
 	raw, err := f.ctl.Broker(int(broker)).Request(ctx, versioned(req, l.topicID.IsZero()))
 	if err != nil {
-		return ProbeResult{}, fmt.Errorf("ask broker %d: %w", broker, err)
+		return nil, fmt.Errorf("ask broker %d: %w", broker, err)
 	}
 	resp := raw.(*kmsg.FetchResponse)
 	if resp.ErrorCode != 0 {
-		return ProbeResult{}, fmt.Errorf("broker %d answers a fetch with %s", broker, codeName(resp.ErrorCode))
+		return nil, fmt.Errorf("broker %d answers a fetch with %s", broker, codeName(resp.ErrorCode))
 	}
 	for _, rt := range resp.Topics {
 		for _, rp := range rt.Partitions {
 			if rp.Partition != k.partition {
 				continue
 			}
-			return f.probed(ctx, k, l, broker, offset, lastEpoch, &rp)
+			return &rp, nil
 		}
 	}
-	return ProbeResult{}, fmt.Errorf("ask broker %d: %w", broker, errAbsent)
+	return nil, fmt.Errorf("ask broker %d: %w", broker, errAbsent)
+}
+
+// BatchAt returns the batch that covers an offset of a source partition, verified and tagged as
+// those that are fetched are; nil if the source has none there that consumers see, or one that is
+// damaged or of an old format, which fetching finds too. It asks once.
+func (f *Fetcher) BatchAt(ctx context.Context, topic string, partition int32, offset int64) (batch.Batch, error) {
+	k := partKey{topic, partition}
+	b, err := f.batchAt(ctx, k, offset)
+	if err != nil {
+		f.mu.Lock()
+		delete(f.leaders, k) // it may have moved
+		f.mu.Unlock()
+		return nil, fmt.Errorf("mirror %s: source topic %s partition %d, the batch at offset %d: %w", f.cfg.Mirror, topic, partition, offset, err)
+	}
+	return b, nil
+}
+
+func (f *Fetcher) batchAt(ctx context.Context, k partKey, offset int64) (batch.Batch, error) {
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	defer cancel()
+	l, err := f.leaderOf(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	broker := l.id
+	for range 2 { // the leader may name a replica
+		rp, err := f.fetchOne(ctx, k, l, broker, offset, -1)
+		if err != nil {
+			return nil, err
+		}
+		if rp.ErrorCode != 0 {
+			return nil, &SourceError{Topic: k.topic, Partition: k.partition, Code: rp.ErrorCode, LogStart: -1, LogEnd: -1}
+		}
+		if r := rp.PreferredReadReplica; r >= 0 && r != broker && len(rp.RecordBatches) == 0 {
+			broker = r
+			continue
+		}
+		in := ingest(rp.RecordBatches, offset, f.cfg.Tagger)
+		if len(in.batches) == 0 || !in.batches[0].Anchor().Covers(offset) {
+			return nil, nil
+		}
+		return in.batches[0], nil
+	}
+	return nil, nil
 }
 
 func (f *Fetcher) probed(ctx context.Context, k partKey, l leader, broker int32, offset int64, lastEpoch int32, rp *kmsg.FetchResponseTopicPartition) (ProbeResult, error) {

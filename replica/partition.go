@@ -47,7 +47,9 @@ type partition struct {
 	// segment and then never fetches again (S5).
 	segment int
 
-	// The takeover under way: its context ends when another epoch begins.
+	// The takeover under way: when it began, and its context, which ends when another epoch
+	// begins.
+	began       time.Time
 	epochCtx    context.Context
 	endEpoch    context.CancelFunc
 	resigns     []time.Time // of late, over all epochs
@@ -56,6 +58,8 @@ type partition struct {
 	failsOn     bool        // FAILED, and not tried again since: what fails meanwhile is the same try
 	retryAt     time.Time   // when it is tried again; zero: not, or not by itself
 	moved       *Report     // what the takeover truncated or passed over, to be told with its end
+
+	waitTold string // what was logged last of a wait for real replicas, "" if it does not wait
 
 	probes int // probes of the source that were begun: only the last one's answer counts
 
@@ -66,6 +70,7 @@ type partition struct {
 	wantGen int
 	changed chan struct{} // cap 1: want changed
 	current Source        // where it is being read, nil if nowhere
+	last    batch.Anchor  // the last batch that was taken
 	paused  bool          // the buffer was full when the source was last asked
 	// The read-ahead: what it has grown to, 0 at first, and whether reading was paused
 	// since it last ran dry.
@@ -136,6 +141,7 @@ func (p *partition) actLocked() {
 			p.buf.reset()
 			p.clearLocked()
 			p.moved, p.foreign, p.ended = nil, false, nil
+			p.began = p.m.now()
 			p.log.Info("took leadership", "epoch", a.Epoch)
 			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
 		case leading.AskHighWatermarks:
@@ -163,12 +169,12 @@ func (p *partition) actLocked() {
 		case leading.Rested:
 			p.log.Info("paused", "epoch", a.Epoch, "end", a.End)
 			p.reportLocked(a.Epoch, Report{Kind: Rests})
-		case leading.AppendReset:
-			p.buf.append(batch.PIDReset(a.Offset, a.Epoch, p.m.now().UnixMilli(), p.mirror.SourceClusterID))
 		case leading.Silent:
 			p.silenceLocked(a)
 		case leading.Heard:
 			p.heardLocked(a)
+		case leading.AppendReset:
+			p.buf.append(batch.PIDReset(a.Offset, a.Epoch, p.m.now().UnixMilli(), p.mirror.SourceClusterID))
 		case leading.RefusedLoss:
 			p.log.Warn("takeover refused", "epoch", a.Epoch, "records", a.Records, "reason", a.Reason)
 			switch {
@@ -197,6 +203,7 @@ const (
 	DetailQuiesced          = "QUIESCED"
 	DetailSourceUnavailable = "SOURCE_UNAVAILABLE"
 	DetailConsentNeeded     = "CONSENT_NEEDED"
+	DetailWaiting           = "WAITING_FOR_REPLICAS" // no real replica is in the ISR (R15)
 )
 
 // Details that are for people.
@@ -345,11 +352,14 @@ func (p *partition) probe(ctx context.Context, a leading.ProbeSource, seq int) {
 	mt := p.mirror
 	p.mu.Unlock()
 	var res fetcher.ProbeResult
-	var told bool
+	var told, another bool
 	err := p.retry(ctx, "asking the source at "+fmt.Sprint(a.Offset), func(ctx context.Context) error {
 		src, err := p.m.sources.Source(mt.Mirror)
 		if err == nil {
 			res, err = src.Probe(ctx, p.topic, p.tp.Partition, a.Offset, a.LastFetchedEpoch)
+		}
+		if err == nil && a.LastFetchedEpoch >= 0 && res.ErrorCode == 0 && res.Diverging == nil {
+			another, err = p.another(ctx, src, a.Offset)
 		}
 		if err != nil && !told && ctx.Err() == nil {
 			told = true
@@ -369,7 +379,7 @@ func (p *partition) probe(ctx context.Context, a leading.ProbeSource, seq int) {
 			return
 		}
 		p.sourceHW, p.sourceStart = res.HighWatermark, res.LogStart
-		ans := leading.ProbeAnswer{SourceStart: res.LogStart, SourceEnd: res.LogEnd, OutOfRange: res.ErrorCode == leading.CodeOffsetOutOfRange}
+		ans := leading.ProbeAnswer{SourceStart: res.LogStart, SourceEnd: res.LogEnd, OutOfRange: res.ErrorCode == leading.CodeOffsetOutOfRange, Another: another}
 		if d := res.Diverging; d != nil {
 			ans.Diverging = true
 			ans.DivergesAt = lineage.Entry{SourceEpoch: d.Epoch, Start: d.EndOffset}
@@ -505,10 +515,14 @@ func (p *partition) read() {
 		}
 		stop()
 		p.mu.Lock()
-		want, gen, mirror, sourceID := p.want, p.wantGen, p.mirror.Mirror, p.mirror.SourceTopicID
+		want, gen, mirror, sourceID, last := p.want, p.wantGen, p.mirror.Mirror, p.mirror.SourceTopicID, p.last
 		p.mu.Unlock()
 		if want == nil {
 			continue
+		}
+		var before *batch.Anchor
+		if want.Offset > 0 && last.Last == want.Offset-1 {
+			before = &last
 		}
 		src, err := p.m.sources.Source(mirror)
 		if err != nil {
@@ -518,7 +532,7 @@ func (p *partition) read() {
 		set(src)
 		src.Add(fetcher.Partition{
 			Topic: p.topic, Partition: p.tp.Partition, TopicID: sourceID, Offset: want.Offset,
-			LastFetchedEpoch: want.LastFetchedEpoch, Sink: &sink{p: p, gen: gen, epoch: want.Epoch},
+			LastFetchedEpoch: want.LastFetchedEpoch, Before: before, Sink: &sink{p: p, gen: gen, epoch: want.Epoch},
 		})
 	}
 }
@@ -645,6 +659,7 @@ func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
 		b := batches[i]
 		b.SetLeaderEpoch(stamp)
 		p.buf.appendFrom(b, f.Buffer)
+		p.last = b.Anchor()
 	}
 	if large != nil {
 		p.failLocked(s.epoch, large)
@@ -674,7 +689,13 @@ func (p *partition) sourceErrorLocked(now time.Time, epoch int32, err error) {
 	case errors.As(err, &diverging):
 		p.machine.SourceDiverged(now, epoch)
 	case errors.As(err, &source) && source.Code == leading.CodeOffsetOutOfRange:
-		if err := p.machine.SourceOutOfRange(now, epoch, source.LogStart, source.LogEnd); err != nil {
+		err := p.machine.SourceOutOfRange(now, epoch, source.LogStart, source.LogEnd)
+		switch {
+		case err == nil:
+		case p.mirror.AllowTruncate:
+			// What the source lost may go: a takeover finds out how much it is.
+			p.machine.SourceDiverged(now, epoch)
+		default:
 			p.failLocked(epoch, err)
 		}
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
@@ -102,6 +103,9 @@ type State interface {
 // Source is the source side of one mirror.
 type Source interface {
 	Probe(ctx context.Context, topic string, partition int32, offset int64, lastFetchedEpoch int32) (fetcher.ProbeResult, error)
+	// BatchAt returns the source's batch that covers an offset, as it would be handed over; nil if
+	// none does.
+	BatchAt(ctx context.Context, topic string, partition int32, offset int64) (batch.Batch, error)
 	Add(p fetcher.Partition)
 	Remove(topic string, partition int32)
 	Wake(topic string, partition int32)

@@ -65,6 +65,9 @@ func (p *partition) topicLocked(now time.Time, mt MirrorTopic) {
 	if old != (MirrorTopic{}) && (mt.Since != old.Since || mt.AllowTruncate != old.AllowTruncate) {
 		p.machine.Reconsider(now)
 	}
+	if old != (MirrorTopic{}) && mt.AllowTruncate && !old.AllowTruncate {
+		p.machine.Consented(now)
+	}
 }
 
 // restingLocked is the report of a partition that is to be paused.

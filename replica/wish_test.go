@@ -217,6 +217,10 @@ type wishSource struct {
 	reads  fetcher.Sink // nil while nothing is read
 }
 
+func (s *wishSource) BatchAt(context.Context, string, int32, int64) (batch.Batch, error) {
+	return nil, nil
+}
+
 func (s *wishSource) Probe(context.Context, string, int32, int64, int32) (fetcher.ProbeResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,6 +15,26 @@ func (m *Machine) Reconsider(now time.Time) {
 	m.do(ReadState{m.epoch})
 }
 
+// Consented begins a takeover anew, under the same epoch, that has not got past the source: more
+// may be dropped than was known when the state was read.
+func (m *Machine) Consented(now time.Time) {
+	if m.phase != Probing || m.quiescing {
+		return
+	}
+	m.reset(ReadingState, m.epoch, now)
+	m.do(ReadState{m.epoch})
+}
+
+// back lets S go back by one epoch of the chain; false if nothing is known below.
+func (m *Machine) back() bool {
+	if len(m.chain) == 0 {
+		return false
+	}
+	m.s = min(m.s, m.chain[len(m.chain)-1].Start)
+	m.chain = m.chain.Cut(m.s)
+	return true
+}
+
 // Stuck tells whether nothing that is read now can become visible: |ISR| is below the
 // minimum, and no member needs anything of the source to get in sync again.
 func (m *Machine) Stuck() bool {

@@ -424,12 +424,16 @@ type ProbeAnswer struct {
 	DivergesAt  lineage.Entry // SourceEpoch and Start: the source's largest epoch at or below ours, and its end
 	SourceStart int64
 	SourceEnd   int64
+	// Another: the epochs agree, but what the source holds below the offset asked for is not what
+	// real replicas hold there.
+	Another bool
 }
 
 // Probed takes the source's answer (R7). A source that lost S and all below it to
 // retention means a jump (R14); one that ends below S without a divergence was restored
 // or recreated, and nothing is dropped for it: the problem is returned and the driver
-// reports FAILED.
+// reports FAILED. So does a source that holds something else below S. With the operator's
+// consent S goes back, epoch by epoch, to where the source has what is here.
 func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
 	if epoch != m.epoch || m.phase != Probing || m.quiesced || m.barred {
 		// After an incomplete hand-back was reported nothing may be truncated any more.
@@ -447,6 +451,11 @@ func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
 		m.chain = m.chain.Cut(to)
 		m.probe()
 		return nil
+	case (a.Another || a.OutOfRange && a.SourceStart <= m.s) && m.consent.AllowUnknown && m.back():
+		m.probe()
+		return nil
+	case a.Another:
+		return fmt.Errorf("what the source has below offset %d is not what was mirrored from it: the source was restored from a backup or created anew; nothing is dropped here", m.s)
 	case a.OutOfRange && a.SourceStart > m.s && m.consent.AsItIs:
 		// Not while it is paused. What is there is led as soon as a real member is in the ISR.
 		if !m.equalAndVisible() {

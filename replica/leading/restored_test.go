@@ -1,0 +1,109 @@
+package leading
+
+import (
+	"testing"
+
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+)
+
+// restored is a takeover whose S is 80 under the chain 3/0@0 4/1@50.
+func restored(t *testing.T, c Consent) *rig {
+	t.Helper()
+	r := newRig(t)
+	r.metadata(nil)
+	r.state(chains(map[int32]lineage.Chain{
+		3: {{Epoch: 3, SourceEpoch: 0, Start: 0}},
+		4: {{Epoch: 3, SourceEpoch: 0, Start: 0}, {Epoch: 4, SourceEpoch: 1, Start: 50}},
+	}), c)
+	for id := int32(1); id <= 3; id++ {
+		r.fetch(id, 80, 4)
+	}
+	r.marks(map[int32]int64{1: 80})
+	r.phase(Probing)
+	return r
+}
+
+// The source goes on under an epoch that was used before it was restored.
+func TestR7AnotherLogUnderTheSameEpochs(t *testing.T) {
+	r := restored(t, consented)
+	if r.probed(ProbeAnswer{SourceEnd: 200, Another: true}) == nil {
+		t.Error("another log is taken for the one that was mirrored")
+	}
+	r.phase(Probing)
+	r.none(Truncated{}, "nobody has allowed it")
+}
+
+// With the operator's word the mirror goes back to where the source has what is here.
+func TestR7WhatARestoredSourceLacksMayGo(t *testing.T) {
+	word := Consent{Truncate: true, AllowLoss: true, AllowUnknown: true}
+	for name, first := range map[string]ProbeAnswer{
+		"another log under the same epoch": {SourceEnd: 200, Another: true},
+		"it knows the epoch no more":       {OutOfRange: true, SourceEnd: 60},
+		"it ends below":                    {OutOfRange: true, SourceEnd: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := restored(t, word)
+			if err := r.probed(first); err != nil {
+				t.Fatal(err)
+			}
+			if p := r.last(ProbeSource{}).(ProbeSource); p.Offset != 50 || p.LastFetchedEpoch != 0 {
+				t.Fatalf("probes %+v", p)
+			}
+			if err := r.probed(ProbeAnswer{SourceEnd: 60}); err != nil {
+				t.Fatal(err)
+			}
+			r.phase(Leading)
+			if a := r.last(Truncated{}).(Truncated); a.From != 80 || a.To != 50 {
+				t.Errorf("announced %+v", a)
+			}
+		})
+	}
+	t.Run("nothing is the same", func(t *testing.T) {
+		r := restored(t, word)
+		for range 2 {
+			if err := r.probed(ProbeAnswer{SourceEnd: 200, Another: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p := r.last(ProbeSource{}).(ProbeSource); p.Offset != 0 {
+			t.Fatalf("probes %+v", p)
+		}
+		if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+			t.Fatal(err)
+		}
+		r.phase(Leading)
+		r.hw(0)
+	})
+	t.Run("what is not known to be there stays", func(t *testing.T) {
+		r := restored(t, word)
+		for range 2 {
+			if err := r.probed(ProbeAnswer{OutOfRange: true, SourceEnd: 0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.probed(ProbeAnswer{OutOfRange: true, SourceEnd: -1}) == nil {
+			t.Error("a source without an answer is taken")
+		}
+	})
+}
+
+// The word may come after the takeover has found what needs it.
+func TestConsentThatComesLater(t *testing.T) {
+	r := restored(t, consented)
+	if r.probed(ProbeAnswer{OutOfRange: true, SourceEnd: 10}) == nil {
+		t.Fatal("taken without consent")
+	}
+	r.forget()
+	r.m.Consented(r.now)
+	r.take()
+	r.phase(ReadingState)
+	r.last(ReadState{})
+
+	r = newRig(t)
+	r.leads(80)
+	r.forget()
+	r.m.Consented(r.now)
+	r.take()
+	r.phase(Leading)
+	r.none(ReadState{}, "nothing was in the way")
+}
