@@ -58,6 +58,8 @@ const (
 	// the source does not answer: nothing was served under this leadership, so nothing
 	// has to be waited for before it is taken away.
 	DetailSourceUnavailable = "SOURCE_UNAVAILABLE"
+	// DetailUnregistered says that somebody keeps unregistering the virtual broker that leads.
+	DetailUnregistered = "VIRTUAL_BROKER_UNREGISTERED"
 	// DetailWaitingForReplicas says that no real replica is in the ISR (R15).
 	DetailWaitingForReplicas = "WAITING_FOR_REPLICAS"
 	// DetailThrottled says that a quota of the source bounds the reading. It is never recorded.

@@ -25,13 +25,15 @@ type Server struct {
 	mu     sync.Mutex // guards the following
 	names  []string
 	checks map[string]Check
+	warned []string // names in warnings
+	warns  map[string]Check
 
 	done chan struct{}
 }
 
 // New returns a server for the address, which Start binds. An empty address serves nothing.
 func New(addr string, metrics prometheus.Gatherer) *Server {
-	s := &Server{addr: addr, checks: map[string]Check{}, done: make(chan struct{})}
+	s := &Server{addr: addr, checks: map[string]Check{}, warns: map[string]Check{}, done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.ready)
@@ -50,20 +52,38 @@ func (s *Server) Ready(name string, c Check) {
 	s.checks[name] = c
 }
 
+// Warn adds a check whose failure /readyz tells, but that does not make the process unready.
+func (s *Server) Warn(name string, c Check) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.warns[name]; !known {
+		s.warned = append(s.warned, name)
+	}
+	s.warns[name] = c
+}
+
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
+	var errs, warnings []error
 	for _, n := range s.names {
 		if err := s.checks[n](); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", n, err))
 		}
 	}
+	for _, n := range s.warned {
+		if err := s.warns[n](); err != nil {
+			warnings = append(warnings, fmt.Errorf("warning: %s: %w", n, err))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		http.Error(w, errors.Join(err, errors.Join(warnings...)).Error(), http.StatusServiceUnavailable)
 		return
 	}
 	_, _ = fmt.Fprintln(w, "ready")
+	for _, err := range warnings {
+		_, _ = fmt.Fprintln(w, err)
+	}
 }
 
 // Start binds the address and serves in the background.

@@ -51,6 +51,12 @@ type BrokerConfig struct {
 	// MaxUncordoned bounds one un-cordon window, should its owner forget to end it.
 	// Default 30 s.
 	MaxUncordoned time.Duration
+	// RejoinDelay is what is waited before the broker registers again after somebody has
+	// unregistered it: a newer process of this id goes first. Default 1 s.
+	RejoinDelay time.Duration
+	// MaxMetadataVersion is the highest metadata.version to register for; 0 means what this
+	// build has tables for.
+	MaxMetadataVersion int16
 }
 
 func (c BrokerConfig) withDefaults() BrokerConfig {
@@ -63,6 +69,10 @@ func (c BrokerConfig) withDefaults() BrokerConfig {
 	def(&c.SessionTimeout, 9*time.Second)
 	def(&c.MaxLag, 5*time.Second)
 	def(&c.MaxUncordoned, 30*time.Second)
+	def(&c.RejoinDelay, time.Second)
+	if c.MaxMetadataVersion == 0 {
+		c.MaxMetadataVersion = metadatarecords.MaxMetadataVersion
+	}
 	return c
 }
 
@@ -132,7 +142,12 @@ type Broker struct {
 	epoch   int64
 	dir     ids.UUID
 
-	seen             bool // the own registration was applied to the image
+	away             bool        // somebody has unregistered it, and it is not back yet
+	former           int64       // the epoch of before that
+	losses           []time.Time // when that happened, the newest ones
+	lost             int         // how often it did
+	fresh            bool        // the registration has had no heartbeat yet
+	seen             bool        // the own registration was applied to the image
 	giveUps          int
 	stopping, leave  bool
 	windows          map[*window]struct{}
@@ -182,13 +197,14 @@ func NewBroker(cfg BrokerConfig, img *metadata.Image, ctl *controller.Client, lo
 		end:     end,
 		changed: make(chan struct{}),
 		windows: make(map[*window]struct{}),
+		fresh:   true,
 	}, nil
 }
 
 // ID returns the virtual broker's node id.
 func (b *Broker) ID() int32 { return b.id }
 
-// Epoch returns the broker epoch of the registration, -1 before there is one.
+// Epoch returns the broker epoch of the registration, -1 while there is none.
 func (b *Broker) Epoch() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,9 +214,10 @@ func (b *Broker) Epoch() int64 {
 	return b.epoch
 }
 
-// Failed delivers the error, once, by which the registration was lost: somebody
-// unregistered the broker, or another process registered the id. The broker has then
-// ended; only a new one can register again.
+// Failed delivers the error, once, by which the registration was lost for good: another
+// process registered the id, or the cluster takes this one no more. The broker has then
+// ended; only a new one can register again. One that was merely unregistered comes back by
+// itself, see Losses.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
 // Live tells whether the controllers hold this broker for alive and unfenced, by its
@@ -210,7 +227,7 @@ func (b *Broker) Failed() <-chan error { return b.failed }
 func (b *Broker) Live() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.running && b.life.Err() == nil && !b.ackFenced && time.Since(b.lastGood) < b.cfg.SessionTimeout
+	return b.running && !b.away && b.life.Err() == nil && !b.ackFenced && time.Since(b.lastGood) < b.cfg.SessionTimeout
 }
 
 // Start registers the broker and begins its heartbeats, which go on until Stop, Leave
@@ -242,7 +259,7 @@ func (b *Broker) start(ctx context.Context) error {
 	if b.cfg.ClusterID != "" && cluster.ID != b.cfg.ClusterID {
 		return fmt.Errorf("%w: the controllers belong to cluster %q, expected %q", ErrWrongCluster, cluster.ID, b.cfg.ClusterID)
 	}
-	features, err := features(cluster, b.cfg.AllowUncordoned)
+	features, err := b.features(cluster)
 	if err != nil {
 		return err
 	}
@@ -257,7 +274,7 @@ func (b *Broker) start(ctx context.Context) error {
 	if err := b.Unregister(ctx); err != nil {
 		return err
 	}
-	if err := b.register(ctx, cluster, features); err != nil {
+	if err := b.register(ctx, cluster, features, true); err != nil {
 		return err
 	}
 	cancel := b.img.Subscribe(func(d metadata.Delta) {
@@ -285,12 +302,9 @@ func (b *Broker) start(ctx context.Context) error {
 // features returns the ranges to register: of metadata.version what this build has
 // tables for, so that an upgrade beyond is refused while this broker is there; of all
 // else anything, as a virtual broker has no part in it.
-func features(cluster controller.Cluster, uncordoned bool) ([]kmsg.BrokerRegistrationRequestFeature, error) {
-	const (
-		hi   = metadatarecords.MaxMetadataVersion
-		wide = 99
-	)
-	lo := lowest(uncordoned)
+func (b *Broker) features(cluster controller.Cluster) ([]kmsg.BrokerRegistrationRequestFeature, error) {
+	const wide = 99
+	lo, hi := lowest(b.cfg.AllowUncordoned), b.cfg.MaxMetadataVersion
 	var out []kmsg.BrokerRegistrationRequestFeature
 	found := false
 	for _, f := range cluster.Features {
@@ -358,7 +372,9 @@ func (b *Broker) Unregister(ctx context.Context) error {
 	}
 }
 
-func (b *Broker) register(ctx context.Context, cluster controller.Cluster, features []kmsg.BrokerRegistrationRequestFeature) error {
+// register registers a fresh incarnation. While the id is taken it waits, if it may: the
+// session of a former process ends.
+func (b *Broker) register(ctx context.Context, cluster controller.Cluster, features []kmsg.BrokerRegistrationRequestFeature, wait bool) error {
 	req := kmsg.NewPtrBrokerRegistrationRequest()
 	req.BrokerID, req.ClusterID = b.id, cluster.ID
 	if _, err := rand.Read(req.IncarnationID[:]); err != nil {
@@ -394,6 +410,8 @@ func (b *Broker) register(ctx context.Context, cluster controller.Cluster, featu
 			b.mu.Unlock()
 			b.log.Info("registered", "epoch", r.BrokerEpoch, "directory", b.dir, "incarnation", ids.UUID(req.IncarnationID))
 			return nil
+		case errors.Is(err, kerr.DuplicateBrokerRegistration) && !wait:
+			return fmt.Errorf("%w: another process has registered broker %d", ErrIDTaken, b.id)
 		case errors.Is(err, kerr.DuplicateBrokerRegistration):
 			// The session of a former process, which ends by itself if that is dead.
 			taken = true
@@ -419,17 +437,24 @@ func (b *Broker) register(ctx context.Context, cluster controller.Cluster, featu
 func (b *Broker) registrationMoved() {
 	reg, ok := b.img.Broker(b.id)
 	b.mu.Lock()
+	if b.away { // what the image shows is looked at before the next registration
+		b.notifyLocked()
+		b.mu.Unlock()
+		return
+	}
 	seen := b.seen
 	mine := ok && reg.Epoch == b.epoch
 	b.seen = seen || mine
-	gone := seen && !mine || ok && reg.Epoch > b.epoch
+	gone := seen && !ok
+	taken := seen && ok && !mine || ok && reg.Epoch > b.epoch
 	b.notifyLocked()
 	b.mu.Unlock()
-	if gone {
-		b.fail(fmt.Errorf("%w: the metadata log shows broker %d unregistered, or registered by another process", ErrUnregistered, b.id))
-		return
-	}
-	if mine && !seen {
+	switch {
+	case taken:
+		b.fail(fmt.Errorf("%w: the metadata log shows broker %d registered by another process", ErrUnregistered, b.id))
+	case gone:
+		b.lose("the metadata log shows it unregistered")
+	case mine && !seen:
 		b.beatNow()
 	}
 }
@@ -477,6 +502,10 @@ func (b *Broker) run() {
 		case <-b.wake:
 		case <-timer.C:
 		}
+		if err := b.rejoin(b.life); err != nil {
+			b.fail(err)
+			return
+		}
 		// An answer that takes longer than a session comes too late to be of use.
 		ctx, cancel := context.WithTimeout(b.life, b.cfg.SessionTimeout)
 		err := b.beat(ctx)
@@ -485,8 +514,8 @@ func (b *Broker) run() {
 		case b.life.Err() != nil:
 			return
 		case errors.Is(err, kerr.StaleBrokerEpoch) || errors.Is(err, kerr.BrokerIDNotRegistered):
-			b.fail(fmt.Errorf("%w: heartbeat: %w", ErrUnregistered, err))
-			return
+			b.lose("heartbeat: " + err.Error())
+			continue
 		}
 		b.complain(err)
 		timer.Reset(b.cfg.HeartbeatInterval)
@@ -530,7 +559,7 @@ func (b *Broker) want() (heartbeat, *kmsg.BrokerHeartbeatRequest) {
 	h := heartbeat{
 		n: b.lastWant.n + 1,
 		// The first one only sets the cordon, which registering has lifted.
-		fence:    b.lastWant.n == 0 || !b.seen || lagging || b.giveUps > 0 || b.stopping,
+		fence:    b.fresh || !b.seen || lagging || b.giveUps > 0 || b.stopping,
 		shutdown: b.leave,
 		uncordon: len(b.windows) > 0,
 	}
@@ -565,7 +594,12 @@ func (b *Broker) beat(ctx context.Context) error {
 		return err
 	}
 	b.mu.Lock()
-	first := b.lastGood.IsZero()
+	if b.away || req.BrokerEpoch != b.epoch { // an answer to the registration of before
+		b.mu.Unlock()
+		return nil
+	}
+	first := b.fresh
+	b.fresh = false
 	wasFenced, wasOpen := b.ackFenced, b.ack.uncordon
 	b.lastGood, b.ack = sent, h
 	b.ackFenced, b.ackShutdown = r.IsFenced, r.ShouldShutdown
@@ -727,7 +761,8 @@ func (b *Broker) finish(ctx context.Context, what string, ask func(), reached fu
 		return nil
 	}
 	b.beatNow()
-	err := b.await(ctx, func() bool { return b.ack.n > after && reached() })
+	// Who is not registered need not be fenced.
+	err := b.await(ctx, func() bool { return b.away || b.ack.n > after && reached() })
 	ended := b.life.Err() != nil
 	b.end(errBrokerEnded)
 	<-b.done

@@ -156,6 +156,14 @@ func (f *fakeController) unregister(id int32) {
 	f.append(&x)
 }
 
+// takeOver registers another process under an id.
+func (f *fakeController) takeOver(id int32) {
+	f.unregister(id)
+	r := kmsg.NewPtrBrokerRegistrationRequest()
+	r.BrokerID, r.IncarnationID = id, [16]byte{9}
+	f.register(r)
+}
+
 func (f *fakeController) register(r *kmsg.BrokerRegistrationRequest) kmsg.Response {
 	f.registrations = append(f.registrations, r)
 	resp := r.ResponseKind().(*kmsg.BrokerRegistrationResponse)
@@ -522,24 +530,32 @@ func TestBrokerWithoutAMetadataLogSaysSo(t *testing.T) {
 	}
 }
 
-func TestBrokerThatLosesItsRegistration(t *testing.T) {
+// TestBrokerWhoseIDIsTaken: another process that registers the id ends the broker, however it
+// learns of it.
+func TestBrokerWhoseIDIsTaken(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		lose func(*fakeController)
+		take func(*fakeController)
+		want error
 	}{
-		{"a newer process registered the id", func(f *fakeController) { f.heartbeatCode, f.holdLog = 77, true }},
-		{"somebody unregistered it", func(f *fakeController) { f.heartbeatCode, f.holdLog = 102, true }},
-		{"the metadata log tells first", func(f *fakeController) { f.mute = true; f.unregister(virtualID) }},
+		{"the metadata log tells", func(f *fakeController) { f.takeOver(virtualID) }, ErrUnregistered},
+		{"the metadata log tells while heartbeats are not answered", func(f *fakeController) { f.mute = true; f.takeOver(virtualID) }, ErrUnregistered},
+		{"a heartbeat tells, and the log lags", func(f *fakeController) {
+			f.holdLog = true
+			f.takeOver(virtualID)
+			f.registerCodes = []int16{kerr.DuplicateBrokerRegistration.Code}
+		}, ErrIDTaken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, 33)
+			r.cfg.SessionTimeout, r.cfg.RejoinDelay = 500*time.Millisecond, 10*time.Millisecond
 			b := r.started(t)
-			r.f.set(func() { tt.lose(r.f) })
+			r.f.set(func() { tt.take(r.f) })
 			select {
 			case err := <-b.Failed():
-				if !errors.Is(err, ErrUnregistered) {
+				if !errors.Is(err, tt.want) {
 					t.Errorf("error %v", err)
 				}
 			case <-time.After(10 * time.Second):
@@ -548,13 +564,104 @@ func TestBrokerThatLosesItsRegistration(t *testing.T) {
 			if b.Live() {
 				t.Error("still live")
 			}
-			if _, err := b.Uncordon(within(t, time.Second)); !errors.Is(err, ErrUnregistered) {
+			if _, err := b.Uncordon(within(t, time.Second)); !errors.Is(err, tt.want) {
 				t.Errorf("un-cordon: %v", err)
 			}
 			if err := b.Stop(within(t, time.Second)); err != nil {
 				t.Errorf("stop: %v", err)
 			}
 		})
+	}
+}
+
+// TestBrokerThatIsUnregisteredComesBack: as a fresh incarnation, fenced and cordoned first, and
+// what was asked for meanwhile is not lost.
+func TestBrokerThatIsUnregisteredComesBack(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		lose func(*fakeController)
+	}{
+		{"the metadata log tells first", func(f *fakeController) { f.unregister(virtualID) }},
+		{"a heartbeat tells first", func(f *fakeController) { f.holdLog = true; f.unregister(virtualID) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 33)
+			r.cfg.RejoinDelay = 50 * time.Millisecond
+			b := r.started(t)
+			before := b.Epoch()
+			var first *kmsg.BrokerRegistrationRequest
+			r.f.set(func() {
+				first = r.f.registrations[len(r.f.registrations)-1]
+				r.f.heartbeats = nil
+				tt.lose(r.f)
+			})
+			if err := b.await(within(t, 10*time.Second), func() bool { return b.away || b.epoch != before }); err != nil {
+				t.Fatal(err)
+			}
+			r.f.set(func() { r.f.holdLog = false })
+			if err := b.await(within(t, 10*time.Second), func() bool { return !b.away && b.epoch > before && b.seen && !b.ackFenced }); err != nil {
+				t.Fatal(err)
+			}
+			if !b.Live() || b.Contested() != nil {
+				t.Errorf("live %t, contested: %v", b.Live(), b.Contested())
+			}
+			r.f.set(func() {
+				again := r.f.registrations[len(r.f.registrations)-1]
+				if again.IncarnationID == first.IncarnationID || again.LogDirs[0] != first.LogDirs[0] {
+					t.Errorf("incarnation %v after %v, directories %v and %v", again.IncarnationID, first.IncarnationID, again.LogDirs, first.LogDirs)
+				}
+				for _, h := range r.f.heartbeats {
+					if h.BrokerEpoch == b.Epoch() {
+						if !h.WantFence || len(h.CordonedLogDirs) != 1 {
+							t.Errorf("first heartbeat of the new registration: %+v", h)
+						}
+						break
+					}
+				}
+			})
+			// It does all that it did.
+			release, err := b.Uncordon(within(t, 10*time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			release()
+			if err := b.GiveUpLeadership(within(t, 10*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			// A second time within ten minutes is nobody's mistake.
+			r.f.set(func() { r.f.unregister(virtualID) })
+			if err := b.await(within(t, 10*time.Second), func() bool { return b.lost == 2 && !b.away && !b.ackFenced }); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Contested(); err == nil || !strings.Contains(err.Error(), "10001") {
+				t.Errorf("contested: %v", err)
+			}
+			select {
+			case err := <-b.Failed():
+				t.Errorf("failed: %v", err)
+			default:
+			}
+		})
+	}
+}
+
+// TestStopWhileUnregistered: there is nothing to fence.
+func TestStopWhileUnregistered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 33)
+	r.cfg.RejoinDelay = time.Hour
+	b := r.started(t)
+	r.f.set(func() { r.f.unregister(virtualID) })
+	if err := b.await(within(t, 10*time.Second), func() bool { return b.away }); err != nil {
+		t.Fatal(err)
+	}
+	if b.Live() || b.Epoch() >= 0 {
+		t.Errorf("live %t, epoch %d", b.Live(), b.Epoch())
+	}
+	if err := b.Stop(within(t, 5*time.Second)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -227,7 +227,7 @@ func endpoint(b metadata.Broker, listener string) (metadata.Endpoint, bool) {
 
 func address(e metadata.Endpoint) string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
 
-func newBroker(cfg *config.Sidecar, c *cluster, ctl *controller.Client, log *slog.Logger) (*replica.Broker, error) {
+func newBroker(cfg *config.Sidecar, c *cluster, ctl *controller.Client, reg *prometheus.Registry, log *slog.Logger) (*replica.Broker, error) {
 	home, ok := c.image.Broker(c.home.ID)
 	if !ok {
 		return nil, fmt.Errorf("home broker %d is not registered", c.home.ID)
@@ -244,9 +244,14 @@ func newBroker(cfg *config.Sidecar, c *cluster, ctl *controller.Client, log *slo
 			}
 		}
 	}
-	return replica.NewBroker(replica.BrokerConfig{
-		HomeID: c.home.ID, Virtual: cfg.VirtualOffset, ClusterID: c.id, Endpoints: endpoints, Lag: c.observer.Lag, AllowUncordoned: cfg.AllowUncordoned,
+	b, err := replica.NewBroker(replica.BrokerConfig{
+		HomeID: c.home.ID, Virtual: cfg.VirtualOffset, ClusterID: c.id, Endpoints: endpoints, Lag: c.observer.Lag,
+		MaxMetadataVersion: maxMetadataVersion(), AllowUncordoned: cfg.AllowUncordoned,
 	}, c.image, ctl, log)
+	if err != nil {
+		return nil, err
+	}
+	return b, reg.Register(b)
 }
 
 func newStore(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, ctl *controller.Client, log *slog.Logger) (*coordinator.Store, error) {
@@ -266,6 +271,7 @@ func newStore(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, ctl
 
 // led lets the coordinator ask the manager, which is built after it.
 type led struct {
+	broker  *replica.Broker
 	manager *replica.Manager
 	sources *coordinator.Sources
 }
@@ -274,7 +280,15 @@ func (l *led) Status() []coordinator.PartitionStatus {
 	if l.manager == nil {
 		return nil
 	}
-	return l.sources.Status(l.manager.Status())
+	out := l.sources.Status(l.manager.Status())
+	if err := l.broker.Contested(); err != nil {
+		for i := range out {
+			if out[i].Detail == "" {
+				out[i].Detail, out[i].ErrorMessage = coordinator.DetailUnregistered, err.Error()
+			}
+		}
+	}
+	return out
 }
 
 // newFences makes the fences that the coordinator puts up and the proxies keep to.
@@ -287,7 +301,7 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	l := &led{}
+	l := &led{broker: b}
 	co, err := coordinator.New(coordinator.Config{
 		Self: b.ID(), Virtual: cfg.VirtualOffset, VirtualReplicas: cfg.VirtualReplicas,
 		StopReplicaWait: cfg.StopReplicaWait, RefreshInterval: cfg.RefreshInterval, ClusterID: c.id,
@@ -505,6 +519,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		}
 		return nil
 	})
+	h.Warn("virtual broker", b.Contested)
 	h.Ready("state", func() error {
 		select {
 		case <-store.Ready():
