@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +20,17 @@ import (
 // between the high watermark and the agreed end.
 const rereadLimit = 4 << 20
 
+// sizeEnv is the size of bulk in MB, if not what CI or the long form takes.
+const sizeEnv = "MIRROR_BROKERFAULTS_MB"
+
 // TestBrokerFaults lets the real brokers of one destination suffer one fault after the other.
 func TestBrokerFaults(t *testing.T) {
 	bytes := 96 << 20
 	if harness.Full() {
 		bytes = 2 << 30
+	}
+	if mb, err := strconv.Atoi(os.Getenv(sizeEnv)); err == nil {
+		bytes = mb << 20
 	}
 	e := start(t, bytes)
 	faults := []struct {
