@@ -171,9 +171,8 @@ func (b *blow) pause(ctx context.Context, n *harness.Node) error {
 	if err := n.Pause(); err != nil {
 		return err
 	}
-	state := processState(n.PID())
-	if state != "T" {
-		return errors.Join(fmt.Errorf("%s: process %d is in state %q after SIGSTOP", n, n.PID(), state), n.Resume())
+	if err := stopped(ctx, n.PID()); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", n, err), n.Resume())
 	}
 	b.note("%s: process %d is stopped", n, n.PID())
 	err := b.hold(ctx, session+2*time.Second+b.plan.Hold, b.fenced(n.ID(), b.source.Node(n.ID()) == n))
@@ -223,6 +222,16 @@ func (b *blow) othersInSync(ctx context.Context, id int32) error {
 		}
 	}
 	return nil
+}
+
+// stopped waits until a process stands still after SIGSTOP, which its threads do one by one.
+func stopped(ctx context.Context, pid int) error {
+	return harness.Await(ctx, 10*time.Second, func(context.Context) error {
+		if s := processState(pid); s != "T" {
+			return fmt.Errorf("process %d is in state %q after SIGSTOP", pid, s)
+		}
+		return nil
+	})
 }
 
 func alive(pid int) bool {

@@ -62,28 +62,9 @@ func (b *blow) preferredElection(ctx context.Context) error {
 func (b *blow) reassignment(ctx context.Context) error {
 	all := b.partitions()
 	p := all[int(b.plan.Pick[0]%uint32(len(all)))]
-	before, _, err := b.assignments(ctx)
-	if err != nil {
-		return err
-	}
-	var virtual, real []int32
-	for _, id := range before[p].Replicas {
-		if id >= stack.VirtualOffset {
-			virtual = append(virtual, id)
-		} else {
-			real = append(real, id)
-		}
-	}
-	if len(real) < 2 {
-		return fmt.Errorf("%w: %s has replicas %v", errNotNow, p, before[p].Replicas)
-	}
-	real = append(real[1:], real[0])
-	at, how, wanted := b.dest.Direct(), "around the proxies, in another order", append(virtual, real...)
-	switch b.plan.Pick[1] % 3 {
-	case 1:
-		at, how, wanted = b.dest.Proxies(), "through the proxies", real
-	case 2:
-		how, wanted = "around the proxies, without the virtual ones", real
+	at, how := b.dest.Direct(), [...]string{"around the proxies, in another order", "through the proxies", "around the proxies, without the virtual ones"}[b.plan.Pick[1]%3]
+	if b.plan.Pick[1]%3 == 1 {
+		at = b.dest.Proxies()
 	}
 	cl, err := b.clientAt(at...)
 	if err != nil {
@@ -91,25 +72,55 @@ func (b *blow) reassignment(ctx context.Context) error {
 	}
 	defer cl.Close()
 	admin := kadm.NewClient(cl)
-	req := kadm.AlterPartitionAssignmentsReq{}
-	req.Assign(p.topic, p.partition, wanted)
+	var before []int32
 	err = harness.Await(ctx, 30*time.Second, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, askLimit)
-		defer cancel()
-		resp, err := admin.AlterPartitionAssignments(ctx, req)
+		parts, _, err := b.assignments(ctx) // each time anew: a virtual replica may be replaced meanwhile
 		if err != nil {
 			return err
 		}
-		return resp.Error()
+		before = parts[p].Replicas
+		wanted, err := b.rotated(before)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, askLimit)
+		defer cancel()
+		req := kadm.AlterPartitionAssignmentsReq{}
+		req.Assign(p.topic, p.partition, wanted)
+		resp, err := admin.AlterPartitionAssignments(ctx, req)
+		if err == nil {
+			err = resp.Error()
+		}
+		if err != nil {
+			return fmt.Errorf("reassign %s from %v to %v %s: %w", p, before, wanted, how, err)
+		}
+		b.note("%s: %v reassigned to %v %s: taken", p, before, wanted, how)
+		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: reassign %s %s to %v: %w", errNotNow, p, how, wanted, err)
+		return fmt.Errorf("%w: %w", errNotNow, err)
 	}
-	b.note("%s: %v reassigned to %v %s: taken", p, before[p].Replicas, wanted, how)
 	return b.hold(ctx, b.plan.Hold, func(ctx context.Context) (string, bool) {
 		now, _, err := b.assignments(ctx)
-		return fmt.Sprintf("%s has replicas %v", p, now[p].Replicas), err == nil && !slices.Equal(now[p].Replicas, before[p].Replicas)
+		return fmt.Sprintf("%s has replicas %v", p, now[p].Replicas), err == nil && !slices.Equal(now[p].Replicas, before)
 	})
+}
+
+// rotated gives the real replicas in another order, behind the virtual ones where these stay.
+func (b *blow) rotated(replicas []int32) ([]int32, error) {
+	var wanted, real []int32
+	for _, id := range replicas {
+		switch {
+		case id < stack.VirtualOffset:
+			real = append(real, id)
+		case b.plan.Pick[1]%3 == 0:
+			wanted = append(wanted, id)
+		}
+	}
+	if len(real) < 2 {
+		return nil, fmt.Errorf("replicas %v", replicas)
+	}
+	return append(append(wanted, real[1:]...), real[0]), nil
 }
 
 // pauseResume pauses a topic, as the operator does, and resumes it.

@@ -118,8 +118,8 @@ func (b *blow) sidecarPause(ctx context.Context) error {
 	if err := p.Pause(); err != nil {
 		return err
 	}
-	if s := processState(p.PID()); s != "T" {
-		return errors.Join(fmt.Errorf("sidecar %d: process %d is in state %q after SIGSTOP", c.Broker, p.PID(), s), p.Resume())
+	if err := stopped(ctx, p.PID()); err != nil {
+		return errors.Join(fmt.Errorf("sidecar %d: %w", c.Broker, err), p.Resume())
 	}
 	b.note("sidecar %d: process %d is stopped", c.Broker, p.PID())
 	err = b.hold(ctx, session+2*time.Second+b.plan.Hold, b.fenced(c.VirtualID(), false))

@@ -87,7 +87,7 @@ func (c *chaos) round(ctx context.Context, n int, plans []planned) (bool, error)
 		return false, context.Cause(ctx)
 	}
 	last := time.Now()
-	trouble := c.recovered(ctx, last)
+	waited, trouble := c.recovered(ctx, last)
 	well := time.Now()
 	rate := float64(c.load.Total().Acked-acked) / well.Sub(begun).Seconds()
 	var line []string
@@ -114,6 +114,9 @@ func (c *chaos) round(ctx context.Context, n int, plans []planned) (bool, error)
 	}
 	c.opt.say("round %d: %s: well %.1fs after the last, %.0f records/s, %d faults so far", n, strings.Join(line, ", "),
 		well.Sub(last).Seconds(), rate, c.report.count())
+	for _, text := range waited {
+		c.opt.say("    %s", text)
+	}
 	if trouble != nil {
 		c.opt.say("NOT WELL after %s: %v", recoverLimit, trouble)
 		c.report.Trouble = append(c.report.Trouble, fmt.Sprintf("round %d: %v", n, trouble))
@@ -133,17 +136,27 @@ func (c *chaos) round(ctx context.Context, n int, plans []planned) (bool, error)
 	return true, nil
 }
 
-// recovered waits until all is well and the readers have what the source had when it began.
-func (c *chaos) recovered(ctx context.Context, last time.Time) error {
+// recovered waits until all is well and the readers have what the source had when it began. It also
+// says what it waited for.
+func (c *chaos) recovered(ctx context.Context, last time.Time) (waited []string, err error) {
 	ctx, cancel := context.WithDeadline(ctx, last.Add(recoverLimit))
 	defer cancel()
 	var ends map[tp]int64
-	return harness.Await(ctx, recoverLimit, func(ctx context.Context) error {
+	was := ""
+	err = harness.Await(ctx, recoverLimit, func(ctx context.Context) (err error) {
+		defer func() {
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			if text := err.Error(); text != was && len(waited) < maxWaited && time.Since(last) > longWait {
+				was = text
+				waited = append(waited, fmt.Sprintf("%.1fs: %s", time.Since(last).Seconds(), text))
+			}
+		}()
 		if err := c.supervise(ctx); err != nil {
 			return err
 		}
 		if ends == nil {
-			var err error
 			if ends, err = c.sourceEnds(ctx); err != nil {
 				ends = nil
 				return err
@@ -155,7 +168,14 @@ func (c *chaos) recovered(ctx context.Context, last time.Time) error {
 		// Transactions that are open hold the reader of committed records back, and are ended soon.
 		return c.readers.behind(ends)
 	})
+	return waited, err
 }
+
+// What is waited for is told when it takes long.
+const (
+	longWait  = 15 * time.Second
+	maxWaited = 12
+)
 
 // supervise starts what has ended by itself, as whatever keeps processes alive would do.
 func (c *chaos) supervise(ctx context.Context) error {
