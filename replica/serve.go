@@ -38,6 +38,9 @@ type question struct {
 	tp       ids.TopicPartition
 	topic    string
 	answered bool // Fetch was called once; from then on only Again
+	asked    time.Time
+	news     bool          // what answer said of it last
+	hold     time.Duration // see holdLocked
 }
 
 // Fetch answers a real broker's (or the peer's) replica fetcher. It waits as the request
@@ -71,13 +74,20 @@ func (m *Manager) Fetch(ctx context.Context, req *kmsg.FetchRequest) (*FetchRepl
 	defer deadline.Stop()
 	last := false
 	for {
-		if (m.answer(qs, int(req.MaxBytes), last) || last) && (m.readLaggards(ctx, qs, int(req.MaxBytes)) || last) {
+		ready, hold := m.answer(qs, int(req.MaxBytes), last)
+		held := ready && hold > 0 && !last
+		if (ready || last) && !held && (m.readLaggards(ctx, qs, int(req.MaxBytes)) || last) {
 			break
 		}
 		// Nothing to write: whoever waits for that need not.
 		resume(qs)
+		var patience <-chan time.Time
+		if held {
+			patience = time.After(hold)
+		}
 		select {
 		case <-wake:
+		case <-patience:
 		case <-deadline.C:
 			last = true
 		case <-ctx.Done():
@@ -124,7 +134,7 @@ func (m *Manager) questions(req *kmsg.FetchRequest, reply *FetchReply, replica i
 			*rp = PartitionReply{Partition: q.Partition, HighWatermark: -1, LogStart: -1}
 			tp := ids.TopicPartition{TopicID: id, Partition: q.Partition}
 			entry := &question{
-				tp: tp, topic: name, reply: rp, max: int(q.PartitionMaxBytes),
+				tp: tp, topic: name, reply: rp, max: int(q.PartitionMaxBytes), asked: m.now(),
 				req: leading.FetchRequest{
 					Replica: replica, BrokerEpoch: epoch, CurrentLeaderEpoch: q.CurrentLeaderEpoch, Offset: q.FetchOffset,
 					LastFetchedEpoch: q.LastFetchedEpoch, LogStart: q.LogStartOffset,
@@ -146,20 +156,38 @@ func (m *Manager) questions(req *kmsg.FetchRequest, reply *FetchReply, replica i
 	return qs
 }
 
-// answer goes over all partitions once, and tells whether the reply is worth sending.
-func (m *Manager) answer(qs []*question, maxBytes int, last bool) bool {
-	ready, left := false, maxBytes
+// answer goes over all partitions once, and tells whether the reply is worth sending, and for
+// how long it had better not be sent all the same.
+func (m *Manager) answer(qs []*question, maxBytes int, last bool) (ready bool, hold time.Duration) {
+	left := maxBytes
 	for _, q := range qs {
 		if q.settled {
 			ready = true
 			continue
 		}
-		if q.p.answer(q, left, ready, last) {
-			ready = true
-		}
+		q.news = q.p.answer(q, left, ready, last)
+		ready = ready || q.news
+		hold = max(hold, q.hold)
 		left -= q.reply.Size
 	}
-	return ready
+	return ready, hold
+}
+
+// takeoverPatience is how long a whole answer is held back for a partition whose takeover has
+// just begun.
+const takeoverPatience = time.Second
+
+// holdLocked tells how long an answer waits for a partition that is about to be led here. The
+// error that it would bring keeps the follower from asking for the partition for its back-off
+// (replica.fetch.backoff.ms), which is longer than a takeover takes; and without a session no
+// partition can be left out. That others wait meanwhile costs less. What takes longer than
+// usual, since the source does not answer or replicas are missing, holds nobody up.
+func (p *partition) holdLocked(q *question) time.Duration {
+	since := p.began
+	if p.machine.Status().Phase == leading.Off {
+		since = q.asked // the metadata log is about to say that it is ours
+	}
+	return takeoverPatience - p.m.now().Sub(since)
 }
 
 func (p *partition) listen(w chan struct{}) {
@@ -213,17 +241,25 @@ func (p *partition) answer(q *question, left int, ready, last bool) bool {
 	case last || p.machine.NewsFor(q.req.Replica, q.req.CurrentLeaderEpoch, q.req.Offset):
 		d = p.machine.Again(q.req)
 	default:
-		return false
+		if q.hold > 0 {
+			q.hold = p.holdLocked(q)
+		}
+		return q.news && !q.stalled
 	}
 	r := q.reply
 	r.ErrorCode, r.HighWatermark, r.LogStart = d.Code, d.HighWatermark, d.LogStart
 	r.Diverging, r.DivergingEpoch, r.DivergingEnd = d.Diverging, d.DivergingTo.Epoch, d.DivergingTo.Start
 	r.drop()
-	q.lagging = false
+	q.lagging, q.hold = false, 0
 	switch {
 	case d.Code == leading.CodeUnknownLeaderEpoch && q.req.CurrentLeaderEpoch == p.machine.Status().Epoch && !last:
 		// Ours, but not ready: wait. An error would cost the follower its back-off.
+		q.hold = p.holdLocked(q)
 		return false
+	case d.Code == leading.CodeUnknownLeaderEpoch && p.machine.Status().Phase == leading.Off && !last:
+		// An epoch that we have not heard of. It has not been heard by the machine either.
+		q.hold, q.answered = p.holdLocked(q), false
+		return q.hold <= 0
 	case d.Code != 0 || d.Diverging:
 		return true
 	case d.Serve == leading.ServeReplica:
