@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
 )
 
@@ -92,7 +93,7 @@ func (m *Manager) readLaggard(ctx context.Context, q *question, left int) bool {
 			continue
 		}
 		q.reply.Records, q.reply.Size = wholeBatches(got.RecordBatches, d.Offset, d.End, q.req.CurrentLeaderEpoch)
-		if len(got.RecordBatches) == 0 {
+		if nothingBelow(got.RecordBatches, d.Offset, d.End) {
 			q.p.pastGap(q, got.HighWatermark, left)
 		}
 		return true
@@ -106,6 +107,24 @@ func (p *partition) helpers(q *question) []int32 {
 	defer p.mu.Unlock()
 	all := p.machine.Candidates(q.req)
 	return append([]int32{q.laggard.From}, slices.DeleteFunc(all, func(id int32) bool { return id == q.laggard.From })...)
+}
+
+// nothingBelow tells whether a replica that answered a read at offset with raw has no batch left
+// that ends in [offset, end): the cleaner may have taken all of them, and what it sends instead lies
+// behind.
+func nothingBelow(raw []byte, offset, end int64) bool {
+	if len(raw) == 0 {
+		return true
+	}
+	for b, err := range batch.Iterate(raw) {
+		if err != nil {
+			return false
+		}
+		if b.LastOffset() >= offset {
+			return b.BaseOffset() >= end
+		}
+	}
+	return false // cut off before what was asked for
 }
 
 // pastGap goes on in the buffer when the replica has nothing up to there.

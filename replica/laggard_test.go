@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/batch/batchtest"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
@@ -30,6 +31,8 @@ type laggardRig struct {
 type helper struct {
 	dead  atomic.Bool
 	reads atomic.Int32
+	// cleaned: its cleaner has taken everything below 105.
+	cleaned atomic.Bool
 }
 
 func (h *helper) answer(req kmsg.Request) kmsg.Response {
@@ -49,6 +52,9 @@ func (h *helper) answer(req kmsg.Request) kmsg.Response {
 			return nil
 		}
 		b := batchtest.Plain(0, 100)
+		if h.cleaned.Load() {
+			b, rp.HighWatermark = batchtest.Plain(105, 5), 110
+		}
 		b.SetLeaderEpoch(2)
 		rp.RecordBatches = b
 	}
@@ -175,5 +181,43 @@ func TestLaggardWaitsWhenNobodyAnswers(t *testing.T) {
 	}
 	if n := r.helpers[2].reads.Load() + r.helpers[3].reads.Load(); n != 2 {
 		t.Errorf("%d reads were tried", n)
+	}
+}
+
+// TestLaggardPassesWhatTheCleanerTook: a replica that has nothing left below the buffer answers with
+// what lies behind; the follower goes on in the buffer, and does not wait for ever.
+func TestLaggardPassesWhatTheCleanerTook(t *testing.T) {
+	r := newLaggardRig(t)
+	for _, h := range r.helpers {
+		h.cleaned.Store(true)
+	}
+	r.reading()
+	r.src.sink().Fetched(fetcher.Fetched{Batches: []batch.Batch{batchtest.Plain(100, 10)}, HighWatermark: 110})
+	r.until("what the buffer has", func() bool {
+		n, _ := r.fetch(10 * time.Millisecond)
+		return n == len(batchtest.Plain(100, 10))
+	})
+}
+
+func TestNothingBelow(t *testing.T) {
+	plain := func(base int64, n int) []byte { return batchtest.Plain(base, n) }
+	for _, tt := range []struct {
+		name string
+		raw  []byte
+		want bool
+	}{
+		{"an empty answer", nil, true},
+		{"only what lies behind", plain(100, 5), true},
+		{"far behind", plain(105, 5), true},
+		{"a batch in between", plain(50, 5), false},
+		{"a batch that goes beyond", plain(95, 10), false},
+		{"the batch before, then what lies behind", append(plain(0, 10), plain(100, 5)...), true},
+		{"the batch before, then one in between", append(plain(0, 10), plain(10, 5)...), false},
+		{"the batch before alone", plain(0, 10), false},
+		{"a part of a batch", plain(100, 5)[:70], false},
+	} {
+		if got := nothingBelow(tt.raw, 10, 100); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
 	}
 }
