@@ -28,6 +28,7 @@ func TestSidecarsComeAndGo(t *testing.T) {
 		{"killed and replaced", killed, false},
 		{"killed and started at once", restarted, false},
 		{"frozen", frozen, true},
+		{"killed with its broker", pod, true},
 		{"two of three", lastOne, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -86,16 +87,28 @@ func stopped(t *testing.T, e *env) {
 	e.awaitMirroring(t)
 }
 
-// killed: a sidecar is gone without a word. When its session has run out the ones that follow
-// lead, then it is replaced, and when it is back it has as much as the others.
+// killed: a sidecar is gone without a word, and its broker lives; it is the one that coordinates
+// the mirror. When its session has run out the ones that follow lead, every mirror API answers,
+// then it is replaced, and when it is back it has as much as the others.
 func killed(t *testing.T, e *env) {
-	c := e.dst.Sidecars[1]
-	e.loses(t, c, session, c.Kill)
+	c := e.coordinator(t)
 	began := time.Now()
+	e.loses(t, c, session, c.Kill)
 	e.awaitMirroring(t)
-	e.awaitEven(t, 1, 3)
-	t.Logf("replaced after another %s", time.Since(began).Round(time.Millisecond))
-	e.minISR(t, "3") // two can be there: as before
+	e.cli(t, "--list")
+	topic := e.load.TopicNames()[0]
+	for _, verb := range []string{"--pause", "--resume"} {
+		e.cli(t, verb, "--mirror", mirror, "--topics", topic)
+	}
+	e.awaitMirroring(t)
+	took := time.Since(began)
+	t.Logf("every partition mirrors again, and what is asked is done, after %s", took.Round(time.Millisecond))
+	if took > session+5*time.Second+slow {
+		t.Errorf("that took %s", took)
+	}
+	e.awaitEven(t, e.others(c)...)
+	t.Logf("replaced %s after it was killed", time.Since(began).Round(time.Millisecond))
+	e.minISR(t, "4") // two can be there: as before
 	e.sidecar(t, c)
 	e.awaitEven(t, 1, 2, 3)
 }
@@ -139,10 +152,33 @@ func lastOne(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	e.loses(t, b, session, b.Kill)
-	e.minISR(t, "2")
+	e.minISR(t, "3")
 	e.awaitMirroring(t)
 	e.sidecar(t, a)
-	e.minISR(t, "3")
+	e.minISR(t, "4")
 	e.sidecar(t, b)
 	e.awaitEven(t, 1, 2, 3)
+}
+
+// pod: a sidecar and its broker die together. Too few are in sync then for anything to move, so
+// that the lost virtual replica is replaced without waiting.
+func pod(t *testing.T, e *env) {
+	c := e.dst.Sidecars[2]
+	node := e.dst.Cluster.Node(c.Broker)
+	e.loses(t, c, session+5*time.Second, func() error { return errors.Join(node.Kill(), c.Kill()) })
+	harness.AwaitT(t, patience, "two virtual replicas where sidecars live", func(ctx context.Context) error {
+		topics, err := e.seats(ctx)
+		if err != nil {
+			return err
+		}
+		return even(topics, e.others(c), c.Broker)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := node.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.sidecar(t, c)
+	e.awaitEven(t, 1, 2, 3)
+	e.awaitMirroring(t)
 }

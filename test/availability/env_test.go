@@ -15,13 +15,19 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 	"github.com/cluster-mirroring/mirror-sidecar/test/workload"
 )
+
+// logsEnv names a folder that keeps the sidecars' logs, also of a test that passes.
+const logsEnv = "MIRROR_AVAILABILITY_LOGS"
 
 const (
 	// patience bounds every wait for something that takes seconds: CI's machines are slow.
@@ -58,7 +64,10 @@ func start(t *testing.T) *env {
 		e.dst, err = stack.Start(ctx, stack.Config{
 			Kafka: harness.Config{
 				Name: "destination", Brokers: 3, Log: log,
-				Properties:     map[string]string{"default.replication.factor": "3", "min.insync.replicas": "1"},
+				Properties: map[string]string{
+					"default.replication.factor": "3", "min.insync.replicas": "2",
+					"replica.fetch.backoff.ms": "1000", // Kafka's own: it is part of what a fail-over takes
+				},
 				NodeProperties: func(id int32) map[string]string { return map[string]string{"broker.rack": rackOf(id)} },
 			},
 			Bin: os.Getenv(binEnv), Log: log,
@@ -86,6 +95,11 @@ func (e *env) stop(t *testing.T) {
 			for _, mark := range []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"} {
 				if i := strings.Index(string(text), mark); i >= 0 {
 					t.Errorf("the log of sidecar %d:\n%s", c.Broker, text[i:min(len(text), i+4000)])
+				}
+			}
+			if dir := os.Getenv(logsEnv); dir != "" {
+				if err := os.WriteFile(filepath.Join(dir, filepath.Base(c.LogFile())), text, 0o600); err != nil {
+					t.Error(err)
 				}
 			}
 			if t.Failed() {
@@ -200,13 +214,13 @@ func (e *env) awaitEven(t *testing.T, brokers ...int32) {
 		if err != nil {
 			return err
 		}
-		return even(topics, brokers, true)
+		return even(topics, brokers)
 	})
 	t.Logf("even over %v after %s", brokers, time.Since(began).Round(time.Millisecond))
 }
 
-// even says what is not as awaitEven wants it.
-func even(topics kadm.TopicDetails, brokers []int32, leads bool) error {
+// even says what is not as awaitEven wants it; dead brokers need not be in sync.
+func even(topics kadm.TopicDetails, brokers []int32, dead ...int32) error {
 	count := map[int32]int{}
 	for _, b := range brokers {
 		count[virtual.Of(b)] = 0
@@ -219,9 +233,9 @@ func even(topics kadm.TopicDetails, brokers []int32, leads bool) error {
 			errs = append(errs, fmt.Errorf("%s-%d has virtual replicas %v", p.Topic, p.Partition, v))
 		case len(v) == 2 && rackOf(virtual.Home(v[0])) == rackOf(virtual.Home(v[1])):
 			errs = append(errs, fmt.Errorf("%s-%d has virtual replicas %v in one rack", p.Topic, p.Partition, v))
-		case leads && p.Leader != p.Replicas[0]:
+		case p.Leader != p.Replicas[0]:
 			errs = append(errs, fmt.Errorf("%s-%d of %v is led by %d", p.Topic, p.Partition, p.Replicas, p.Leader))
-		case len(p.ISR) != len(p.Replicas):
+		case slices.ContainsFunc(p.Replicas, func(id int32) bool { return !slices.Contains(p.ISR, id) && !slices.Contains(dead, id) }):
 			errs = append(errs, fmt.Errorf("%s-%d of %v: in sync are %v", p.Topic, p.Partition, p.Replicas, p.ISR))
 		default:
 			count[v[0]]++
@@ -241,6 +255,45 @@ func even(topics kadm.TopicDetails, brokers []int32, leads bool) error {
 		return fmt.Errorf("partitions led: %v", count)
 	}
 	return nil
+}
+
+// coordinator is the sidecar that coordinates the mirror, as one that runs says.
+func (e *env) coordinator(t *testing.T) *stack.Sidecar {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(e.dst.Sidecars[0].Proxy), kgo.MaxVersions(protocol.AllowMirrorAPIs(kversion.Stable())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	var found *stack.Sidecar
+	harness.AwaitT(t, patience, "the mirror's coordinator", func(ctx context.Context) error {
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = 3, mirror, []string{mirror}
+		resp, err := cl.SeedBrokers()[0].Request(ctx, req)
+		if err != nil {
+			return err
+		}
+		r := resp.(*kmsg.FindCoordinatorResponse)
+		if len(r.Coordinators) != 1 || r.Coordinators[0].ErrorCode != 0 {
+			return fmt.Errorf("%+v", r)
+		}
+		if found = e.dst.Sidecar(r.Coordinators[0].NodeID); found == nil {
+			return fmt.Errorf("broker %d has no sidecar", r.Coordinators[0].NodeID)
+		}
+		return nil
+	})
+	return found
+}
+
+// others are the brokers beside the other sidecars.
+func (e *env) others(without ...*stack.Sidecar) []int32 {
+	var out []int32
+	for _, c := range e.dst.Sidecars {
+		if !slices.Contains(without, c) {
+			out = append(out, c.Broker)
+		}
+	}
+	return out
 }
 
 // sidecar starts one again and waits until it is ready.

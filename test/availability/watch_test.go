@@ -28,8 +28,7 @@ type sight struct {
 // watchEvery is the time between two looks.
 const watchEvery = 40 * time.Millisecond
 
-// watch looks at all partitions, at one real broker that nothing is done to, and remembers
-// what changed.
+// watch looks at all partitions, at one real broker, and remembers what changed.
 type watch struct {
 	cl     *kgo.Client
 	broker int
