@@ -23,6 +23,8 @@ type ProbeResult struct {
 	HighWatermark, LogStart, LogEnd int64
 	// Diverging is set when the source's log does not have lastFetchedEpoch there.
 	Diverging *Diverging
+	// LeaderEpoch is that of the leader that was asked, -1 if it is not known.
+	LeaderEpoch int32
 	// TopicID is the id of the topic that answered, zero if the source has no ids.
 	TopicID ids.UUID
 }
@@ -53,7 +55,7 @@ func (f *Fetcher) Probe(ctx context.Context, topic string, partition int32, offs
 		}
 		var serr *SourceError
 		if errors.As(err, &serr) && (!transient(serr.Code) || (serr.Code == kerr.UnknownTopicOrPartition.Code && attempt >= goneAfter)) {
-			return ProbeResult{ErrorCode: serr.Code, HighWatermark: -1, LogStart: -1, LogEnd: -1}, nil
+			return ProbeResult{ErrorCode: serr.Code, HighWatermark: -1, LogStart: -1, LogEnd: -1, LeaderEpoch: -1}, nil
 		}
 		if f.ctlErr != nil || ctx.Err() != nil || f.ctx.Err() != nil {
 			// The try that ctx ended says less than the one before it.
@@ -199,14 +201,14 @@ func (f *Fetcher) probed(ctx context.Context, k partKey, l leader, broker int32,
 		if broker != l.id && start <= offset && offset <= end {
 			return ProbeResult{}, fmt.Errorf("replica %d does not have offset %d yet", broker, offset)
 		}
-		return ProbeResult{TopicID: l.topicID, ErrorCode: rp.ErrorCode, HighWatermark: end, LogStart: start, LogEnd: end}, nil
+		return ProbeResult{TopicID: l.topicID, LeaderEpoch: l.epoch, ErrorCode: rp.ErrorCode, HighWatermark: end, LogStart: start, LogEnd: end}, nil
 	case rp.ErrorCode != 0:
 		return ProbeResult{}, &SourceError{Topic: k.topic, Partition: k.partition, Code: rp.ErrorCode, LogStart: -1, LogEnd: -1}
 	}
 	if r := rp.PreferredReadReplica; r >= 0 && r != broker && broker == l.id && len(rp.RecordBatches) == 0 {
 		return f.probe(ctx, k, l, r, offset, lastEpoch)
 	}
-	res := ProbeResult{TopicID: l.topicID, HighWatermark: rp.HighWatermark, LogStart: rp.LogStartOffset, LogEnd: rp.HighWatermark}
+	res := ProbeResult{TopicID: l.topicID, LeaderEpoch: l.epoch, HighWatermark: rp.HighWatermark, LogStart: rp.LogStartOffset, LogEnd: rp.HighWatermark}
 	if rp.DivergingEpoch.Epoch >= 0 || rp.DivergingEpoch.EndOffset >= 0 {
 		res.Diverging = &Diverging{Epoch: rp.DivergingEpoch.Epoch, EndOffset: rp.DivergingEpoch.EndOffset}
 	}

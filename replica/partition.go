@@ -381,7 +381,8 @@ func (p *partition) probe(ctx context.Context, a leading.ProbeSource, seq int) {
 		p.sourceHW, p.sourceStart = res.HighWatermark, res.LogStart
 		ans := leading.ProbeAnswer{SourceStart: res.LogStart, SourceEnd: res.LogEnd, OutOfRange: res.ErrorCode == leading.CodeOffsetOutOfRange, Another: another}
 		if d := res.Diverging; d != nil {
-			ans.Diverging = true
+			// A leader loses nothing that was visible in its own epoch: that takes another election.
+			ans.Diverging, ans.Another = true, res.LeaderEpoch >= 0 && res.LeaderEpoch <= a.LastFetchedEpoch
 			ans.DivergesAt = lineage.Entry{SourceEpoch: d.Epoch, Start: d.EndOffset}
 		}
 		if err := p.machine.Probed(now, a.Epoch, ans); err != nil {

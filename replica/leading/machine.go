@@ -424,8 +424,9 @@ type ProbeAnswer struct {
 	DivergesAt  lineage.Entry // SourceEpoch and Start: the source's largest epoch at or below ours, and its end
 	SourceStart int64
 	SourceEnd   int64
-	// Another: the epochs agree, but what the source holds below the offset asked for is not what
-	// real replicas hold there.
+	// Another: the source's log is not the one that was mirrored, whatever its epochs say: it holds
+	// something else below the offset asked for than real replicas do, or, if Diverging, has lost
+	// records although nobody was elected there since.
 	Another bool
 }
 
@@ -441,6 +442,9 @@ func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
 	}
 	m.sourceStart = a.SourceStart
 	switch {
+	case a.Diverging && a.Another && !m.consent.AllowUnknown:
+		return fmt.Errorf("the source's epoch %d ends at %d, the mirror is at %d, and nobody was elected there since: the source was restored from a backup; nothing is dropped here",
+			a.DivergesAt.SourceEpoch, a.DivergesAt.Start, m.s)
 	case a.Diverging:
 		to := m.chain.SourceTruncation(a.DivergesAt.SourceEpoch, a.DivergesAt.Start, m.s)
 		if to >= m.s {

@@ -33,6 +33,25 @@ func TestR7AnotherLogUnderTheSameEpochs(t *testing.T) {
 	r.none(Truncated{}, "nobody has allowed it")
 }
 
+// The leader of an epoch loses nothing of it. What an unclean election loses, another epoch does.
+func TestR7LostWithoutAnElection(t *testing.T) {
+	lost := ProbeAnswer{Diverging: true, DivergesAt: lineage.Entry{SourceEpoch: 1, Start: 60}, SourceEnd: 60, Another: true}
+	r := restored(t, consented)
+	if r.probed(lost) == nil {
+		t.Error("records go that the mirror alone still has")
+	}
+	r.phase(Probing)
+	r.none(Truncated{}, "nobody has allowed it")
+
+	r = restored(t, Consent{Truncate: true, AllowLoss: true, AllowUnknown: true})
+	if err := r.probed(lost); err != nil {
+		t.Fatal(err)
+	}
+	if p := r.last(ProbeSource{}).(ProbeSource); p.Offset != 60 {
+		t.Errorf("probes %+v", p)
+	}
+}
+
 // With the operator's word the mirror goes back to where the source has what is here.
 func TestR7WhatARestoredSourceLacksMayGo(t *testing.T) {
 	word := Consent{Truncate: true, AllowLoss: true, AllowUnknown: true}
