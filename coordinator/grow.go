@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/placement"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
@@ -79,24 +80,17 @@ func growth(v ids.Virtual, img *metadata.Image, topic string, parts []*metadata.
 	if len(live) < virtual {
 		return nil, fmt.Errorf("partition 0 has %d virtual replicas and %d virtual brokers are alive", virtual, len(live))
 	}
-	brokers := realBrokers(img, v)
-	if len(brokers) < real {
-		// Also those that are down: the controller lets them join later.
-		brokers = nil
-		for _, b := range img.Brokers() {
-			if !v.Is(b.ID) {
-				brokers = append(brokers, b.ID)
-			}
-		}
-	}
-	if len(brokers) < real {
-		return nil, fmt.Errorf("partition 0 has %d real replicas and %d brokers are registered", real, len(brokers))
+	// Also those that are down, if there are not enough others: the controller lets them join
+	// later.
+	brokers := placement.Brokers(img.Brokers(), v)
+	all := placement.Spread(brokers, int(want), real, hashStart(topic, max(len(brokers), 1)))
+	if all == nil {
+		return nil, fmt.Errorf("partition 0 has %d real replicas and %d brokers are registered that can be given any", real, len(brokers))
 	}
 	var more []ids.TopicPartition
 	for p := int32(len(parts)); p < want; p++ {
 		more = append(more, ids.TopicPartition{TopicID: first.TopicID, Partition: p})
 	}
-	all := spread(brokers, int(want), real, hashStart(topic, len(brokers)))
 	var out [][]int32
 	for i, list := range seat(more) {
 		for _, id := range live {

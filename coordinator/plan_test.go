@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -132,35 +131,6 @@ func TestChooseVirtual(t *testing.T) {
 			t.Errorf("leadership is not even: %v", lead)
 		}
 	}
-}
-
-func TestSpread(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 7).Draw(t, "brokers")
-		brokers := make([]int32, n)
-		for i := range brokers {
-			brokers[i] = int32(i + 1)
-		}
-		rf := rapid.IntRange(1, n).Draw(t, "rf")
-		parts := rapid.IntRange(1, 40).Draw(t, "partitions")
-		lead, held := map[int32]int{}, map[int32]int{}
-		for _, replicas := range spread(brokers, parts, rf, rapid.IntRange(0, n-1).Draw(t, "start")) {
-			if len(replicas) != rf || len(slices.Compact(slices.Sorted(slices.Values(replicas)))) != rf {
-				t.Fatalf("replicas %v", replicas)
-			}
-			lead[replicas[0]]++
-			for _, b := range replicas {
-				held[b]++
-			}
-		}
-		lo, hi := math.MaxInt, 0
-		for _, b := range brokers {
-			lo, hi = min(lo, lead[b]), max(hi, lead[b])
-		}
-		if hi-lo > 1 {
-			t.Fatalf("leaders are not even: %v", lead)
-		}
-	})
 }
 
 func ptr(s string) *string { return &s }

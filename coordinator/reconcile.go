@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/placement"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
@@ -449,7 +450,7 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 }
 
 func (r *Reconciler) create(ctx context.Context, t Topic, source SourceTopic, configs map[string]string) (ids.UUID, error) {
-	brokers := realBrokers(r.c.img, r.c.cfg.Virtual)
+	brokers := placement.Live(placement.Brokers(r.c.img.Brokers(), r.c.cfg.Virtual))
 	if len(brokers) == 0 {
 		return ids.UUID{}, fmt.Errorf("create topic %s: no real broker is alive", t.Name)
 	}
@@ -461,7 +462,7 @@ func (r *Reconciler) create(ctx context.Context, t Topic, source SourceTopic, co
 		r.log.Warn("fewer replicas than default.replication.factor, since there are fewer brokers", "topic", t.Name, "configured", rf, "replicas", len(brokers))
 		rf = len(brokers)
 	}
-	assignment := spread(brokers, int(source.Partitions), rf, hashStart(t.Name, len(brokers)))
+	assignment := placement.Spread(brokers, int(source.Partitions), rf, hashStart(t.Name, len(brokers)))
 	err = r.c.deps.Destination.createTopic(ctx, t.Name, assignment, configs)
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 		return ids.UUID{}, err

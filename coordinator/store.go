@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/placement"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
@@ -292,7 +293,7 @@ func (s *Store) Create(ctx context.Context) error {
 	if s.Partitions() > 0 {
 		return nil
 	}
-	brokers := realBrokers(s.img, s.cfg.Virtual)
+	brokers := placement.Live(placement.Brokers(s.img.Brokers(), s.cfg.Virtual))
 	if len(brokers) == 0 {
 		return fmt.Errorf("create topic %s: no real broker is alive", StateTopic)
 	}
@@ -307,7 +308,7 @@ func (s *Store) Create(ctx context.Context) error {
 	}
 	t := kmsg.NewCreateTopicsRequestTopic()
 	t.Topic, t.NumPartitions, t.ReplicationFactor = StateTopic, -1, -1
-	for p, replicas := range spread(brokers, int(s.cfg.Partitions), rf, hashStart(StateTopic, len(brokers))) {
+	for p, replicas := range placement.Spread(brokers, int(s.cfg.Partitions), rf, hashStart(StateTopic, len(brokers))) {
 		a := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
 		a.Partition, a.Replicas = int32(p), replicas
 		t.ReplicaAssignment = append(t.ReplicaAssignment, a)
@@ -388,24 +389,6 @@ func realBrokers(img *metadata.Image, v ids.Virtual) []int32 {
 	for _, b := range img.Brokers() {
 		if !v.Is(b.ID) && !b.Fenced && !b.ShuttingDown {
 			out = append(out, b.ID)
-		}
-	}
-	return out
-}
-
-// spread assigns partitions to brokers evenly: leaders in turn, followers at a distance
-// that grows with each round so that one broker's partitions fail over to all others.
-func spread(brokers []int32, partitions, rf, start int) [][]int32 {
-	out := make([][]int32, partitions)
-	n := len(brokers)
-	for p := range out {
-		first, shift := (start+p)%n, 0
-		if n > 1 {
-			shift = ((start + p) / n) % (n - 1)
-		}
-		out[p] = append(out[p], brokers[first])
-		for j := 1; j < rf; j++ {
-			out[p] = append(out[p], brokers[(first+1+(shift+j-1)%(n-1))%n])
 		}
 	}
 	return out
