@@ -40,6 +40,9 @@ type Destination struct {
 	mu       sync.Mutex // guards the following
 	defaults map[string]string
 	asked    time.Time
+	// Names of the topic configs that this cluster knows, and since when.
+	configKeys      map[string]bool
+	configKeysAsked time.Time
 }
 
 // defaultsAge is how long broker-wide values are believed: they change rarely, and are

@@ -421,9 +421,16 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 	if err != nil {
 		return t, err
 	}
+	synced, left, err := r.c.deps.Destination.knownConfigs(ctx, syncedConfigs(source.Configs, cfg))
+	if err != nil {
+		return t, fmt.Errorf("mirror %s, topic %s: %w", m.Name, t.Name, err)
+	}
+	if len(left) > 0 {
+		r.log.Warn("configs of a source topic that this cluster's version does not know are not copied", "mirror", m.Name, "topic", t.Name, "configs", left)
+	}
 	if !exists {
 		t.Wanted = wantedConfigs(nil, source.Configs, cfg)
-		configs := syncedConfigs(source.Configs, cfg)
+		configs := maps.Clone(synced)
 		maps.Copy(configs, lockConfigs(configuredMinISR(t, minISR), virtual))
 		if id, err = r.create(ctx, t, source, configs); err != nil {
 			return t, err
@@ -439,7 +446,7 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 				return t, err
 			}
 		}
-		want := syncedConfigs(source.Configs, cfg)
+		want := maps.Clone(synced)
 		maps.Copy(want, lockConfigs(configuredMinISR(t, minISR), virtual))
 		if err := r.alter(ctx, t.Name, differing(have, want)); err != nil {
 			return t, err

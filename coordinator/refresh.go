@@ -478,7 +478,11 @@ func (r *Refresher) syncConfigs(ctx context.Context, cfg *config.Mirror, t Topic
 			return err
 		}
 	}
-	change := differing(r.c.img.TopicConfig(t.Name), syncedConfigs(source.Configs, cfg))
+	synced, _, err := r.c.deps.Destination.knownConfigs(ctx, syncedConfigs(source.Configs, cfg))
+	if err != nil {
+		return err
+	}
+	change := differing(r.c.img.TopicConfig(t.Name), synced)
 	if len(change) == 0 {
 		return nil
 	}

@@ -1,0 +1,37 @@
+package coordinator
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestUnknownConfigs: what this cluster's version does not know of a source topic's configs does
+// not keep the topic from being mirrored.
+func TestUnknownConfigs(t *testing.T) {
+	r := newRig(t)
+	source := map[string]string{"retention.ms": "5", "message.format.version": "2.8-IV1", "message.downconversion.enable": "false", "some.day": "x"}
+	known, left, err := r.deps.Destination.knownConfigs(t.Context(), source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known["retention.ms"] != "5" {
+		t.Errorf("known: %v", known)
+	}
+	if !slices.Contains(left, "some.day") || len(known)+len(left) != len(source) {
+		t.Errorf("left out: %v, known: %v", left, known)
+	}
+
+	c := r.mirrorTopic("c", Mirroring, Mirroring)
+	r.src.set(func(s *fakeSource) {
+		s.topics["c"] = SourceTopic{ID: c.SourceTopicID, Partitions: 1, Configs: map[string]string{"retention.ms": "5", "some.day": "x"}}
+	})
+	for range 2 {
+		if _, err := r.refresh(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have := r.img.TopicConfig("c")
+	if _, set := have["some.day"]; set || have["retention.ms"] != "5" {
+		t.Errorf("configs %v", have)
+	}
+}
