@@ -61,7 +61,6 @@ type reader struct {
 	at       map[tp]*seen
 	findings check.Findings
 	trouble  string // the last error of a fetch
-	records  int64
 }
 
 // seen is what a reader has seen of one partition.
@@ -136,7 +135,6 @@ func (r *reader) record(rec *kgo.Record) {
 	if rec.Attrs.IsControl() {
 		return
 	}
-	r.records++
 	n, err := r.load.Number(rec)
 	if err != nil {
 		r.findings.Add(&r.findings.Foreign, "reader of %s records: %s: %v", r.name, p, err)
@@ -235,14 +233,4 @@ func (rs *readers) behind(ends map[tp]int64) error {
 		missing = append(missing[:3], fmt.Sprintf("and %d more", more))
 	}
 	return errors.New(strings.Join(missing, "; "))
-}
-
-func (rs *readers) records() int64 {
-	var n int64
-	rs.each(func(r *reader) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		n += r.records
-	})
-	return n
 }

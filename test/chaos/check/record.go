@@ -104,26 +104,26 @@ func (d *Decoder) marker(b batch.Batch) {
 // markerType reads the type of a control batch's only record: its key is a version and a type.
 func markerType(b batch.Batch) (int16, bool) {
 	p := b.Payload()
-	skip := func() bool { // a varint
-		_, n := binary.Varint(p)
-		if n <= 0 {
-			return false
+	varint := func() (v int64, ok bool) {
+		v, n := binary.Varint(p)
+		if n > 0 {
+			p = p[n:]
 		}
-		p = p[n:]
-		return true
+		return v, n > 0
 	}
-	// length, attributes, timestamp delta, offset delta
-	if !skip() || len(p) == 0 {
-		return 0, false
+	// length, attributes (a byte), timestamp delta, offset delta, length of the key
+	var v int64
+	for i := range 4 {
+		var ok bool
+		if v, ok = varint(); !ok || len(p) == 0 {
+			return 0, false
+		}
+		if i == 0 {
+			p = p[1:]
+		}
 	}
-	p = p[1:]
-	if !skip() || !skip() {
+	if v < 4 || len(p) < 4 {
 		return 0, false
-	}
-	if n, size := binary.Varint(p); n < 4 || size <= 0 || len(p) < size+4 {
-		return 0, false
-	} else {
-		p = p[size:]
 	}
 	return int16(binary.BigEndian.Uint16(p[2:])), true
 }
