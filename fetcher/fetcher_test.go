@@ -496,6 +496,40 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+func TestBatchAt(t *testing.T) {
+	c := newSource(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "a"))
+	cl := newClient(t, c.ListenAddrs())
+	produce(t, cl, "a", 0, 5)
+	f := newFetcher(t, c.ListenAddrs(), func(cfg *Config) { cfg.Tagger = batch.NewTagger("there", "here") })
+	got, err := f.BatchAt(t.Context(), "a", 0, 3)
+	if err != nil || got == nil || !got.Anchor().Covers(3) {
+		t.Fatal(got, err)
+	}
+	s := newSink()
+	f.Add(Partition{Topic: "a", LastFetchedEpoch: -1, Sink: s})
+	s.waitNext(t, 5)
+	// What is fetched is tagged, and so is this.
+	if fetched := s.got[3]; fetched.Anchor() != got.Anchor() || got.ProducerID() != fetched.ProducerID() || got.ProducerID() < 1<<48 {
+		t.Errorf("%+v, fetched %+v", got.Anchor(), fetched.Anchor())
+	}
+	if got, err := f.BatchAt(t.Context(), "a", 0, 5); got != nil || err != nil {
+		t.Errorf("at the end: %v, %v", got, err)
+	}
+	if _, err := f.BatchAt(t.Context(), "a", 0, 9); err == nil {
+		t.Error("behind the end")
+	}
+	if err := c.MoveTopicPartition("a", 0, 1-c.LeaderFor("a", 0)); err != nil {
+		t.Fatal(err)
+	}
+	// It asks once; the next time it asks the new leader.
+	if got, err = f.BatchAt(t.Context(), "a", 0, 3); err != nil {
+		got, err = f.BatchAt(t.Context(), "a", 0, 3)
+	}
+	if err != nil || got == nil {
+		t.Errorf("after a leader change: %v, %v", got, err)
+	}
+}
+
 // A leader may send its readers to a replica, as a mirror's does.
 func TestPreferredReplica(t *testing.T) {
 	c := newSource(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "a"))

@@ -1,0 +1,226 @@
+package sourcefaults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
+)
+
+// TestSourceLoses is a source that loses records which the mirror has.
+func TestSourceLoses(t *testing.T) {
+	harness.SkipShort(t)
+	if !harness.Full() {
+		t.Skip("takes minutes: MIRROR_FULL=1")
+	}
+	e := start(t, harness.Version44)
+	e.feed(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := e.load.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.settled(t, "before", time.Now())
+	e.check(t)
+	e.load = nil // it has ended
+	for _, tc := range []struct {
+		name string
+		run  func(t *testing.T, e *env)
+	}{
+		{"restored from a backup", restored},
+		{"unclean election", uncleanElection},
+	} {
+		if !t.Run(tc.name, func(t *testing.T) { tc.run(t, e) }) {
+			t.FailNow()
+		}
+	}
+}
+
+// uncleanElection elects a source broker that lacks records: the mirror follows, and says so.
+func uncleanElection(t *testing.T, e *env) {
+	const topic = "unclean"
+	e.create(t, 1, 2, topic, "unclean.leader.election.enable", "true", "min.insync.replicas", "1")
+	e.write(t, topic, 1, 20, 100)
+	e.mirror(t, topic)
+	e.settled(t, "before", time.Now())
+	d, err := e.srcAdmin.ListTopics(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := d[topic].Partitions[0]
+	ahead, stale := e.src.Node(p.Leader), e.src.Node(p.Replicas[0])
+	if stale == ahead {
+		stale = e.src.Node(p.Replicas[1])
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	if err := stale.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	e.write(t, topic, 1, 15, 100)
+	e.settled(t, "one replica has more", time.Now())
+	// The quorum of the controllers needs two of three: the stale one is back before the other goes,
+	// and does not get what it lacks.
+	if err := ahead.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := errors.Join(stale.Launch(ctx), ahead.Kill()); err != nil {
+		t.Fatal(err)
+	}
+	elect := kadm.TopicsSet{}
+	elect.Add(topic, 0)
+	harness.AwaitT(t, 2*patience, "the stale broker leads", func(ctx context.Context) error {
+		d, err := e.srcAdmin.ListTopics(ctx, topic)
+		if err != nil {
+			return err
+		}
+		if got := d[topic].Partitions[0].Leader; got != stale.ID() {
+			_, err := e.srcAdmin.ElectLeaders(ctx, kadm.ElectLiveReplica, elect)
+			return errors.Join(fmt.Errorf("led by %d", got), err)
+		}
+		return nil
+	})
+	e.write(t, topic, 1, 5, 90)
+	if err := ahead.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	harness.AwaitT(t, patience, "the truncation is described", func(ctx context.Context) error {
+		return e.every(ctx, func(p protocol.DescribedPartition) bool {
+			return p.State == stateMirroring && text(p.Detail) == "TRUNCATED" && strings.Contains(text(p.ErrorMessage), "15 records (offsets 20 to 34)")
+		}, topic)
+	})
+	e.settled(t, "unclean election", began)
+}
+
+// restored puts the source back to an older copy of all its data, twice.
+func restored(t *testing.T, e *env) {
+	const topic = "restored"
+	e.create(t, 2, brokers, topic)
+	e.write(t, topic, 2, 20, 100)
+	e.mirror(t, topic)
+	e.settled(t, "before the backup", time.Now())
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	backup := t.TempDir()
+	for _, n := range e.src.Nodes() {
+		if err := n.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.eachData(t, backup, func(data, kept string) error { return copyAll(data, kept) })
+	e.launchSource(ctx, t)
+	e.write(t, topic, 2, 30, 100)
+	e.settled(t, "after the backup", time.Now())
+
+	// It comes back shorter: the mirror alone has thirty records of each partition.
+	e.restore(ctx, t, backup)
+	e.toSource.Restore()
+	e.waitRefused(t, topic, 50)
+	e.cli(t, "--recover", "--mirror", mirror, "--topics", topic, "--allow-truncate")
+	e.waitTruncated(t, topic, 20)
+	e.settled(t, "restored, allowed to truncate", time.Now())
+
+	// It comes back and is written to before the mirror looks: as long, and another one.
+	e.write(t, topic, 2, 30, 100)
+	e.settled(t, "written anew", time.Now())
+	e.restore(ctx, t, backup)
+	e.write(t, topic, 2, 60, 90)
+	e.toSource.Restore()
+	e.waitRefused(t, topic, 50)
+	began := time.Now()
+	e.cli(t, "--recover", "--mirror", mirror, "--topics", topic, "--allow-truncate")
+	e.settled(t, "restored and written to, allowed to truncate", began)
+}
+
+// restore kills the source, puts the backup in place and starts it, cut off from the mirror.
+func (e *env) restore(ctx context.Context, t *testing.T, backup string) {
+	t.Helper()
+	e.toSource.Cut()
+	for _, n := range e.src.Nodes() {
+		if err := n.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.eachData(t, backup, func(data, kept string) error { return errors.Join(os.RemoveAll(data), copyAll(kept, data)) })
+	e.launchSource(ctx, t)
+}
+
+func (e *env) eachData(t *testing.T, backup string, do func(data, kept string) error) {
+	t.Helper()
+	for _, n := range e.src.Nodes() {
+		for i, dir := range n.DataDirs() {
+			if err := do(dir, filepath.Join(backup, fmt.Sprintf("%d-%d", n.ID(), i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func copyAll(from, to string) error {
+	out, err := exec.Command("cp", "-a", from, to).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("copy %s: %w: %s", from, err, out)
+	}
+	return nil
+}
+
+func (e *env) launchSource(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for _, n := range e.src.Nodes() {
+		if err := n.Launch(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.src.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range e.topics {
+		if err := harness.AwaitTopic(ctx, e.srcClient, topic); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// waitRefused waits until the mirror does not follow the source, and has lost nothing by it.
+func (e *env) waitRefused(t *testing.T, topic string, end int64) {
+	t.Helper()
+	harness.AwaitT(t, patience, topic+": FAILED, nothing dropped", func(ctx context.Context) error {
+		if err := e.every(ctx, func(p protocol.DescribedPartition) bool {
+			return p.State == stateFailed && strings.Contains(text(p.ErrorMessage), "restored from a backup") && strings.Contains(text(p.ErrorMessage), "nothing is dropped here")
+		}, topic); err != nil {
+			return err
+		}
+		for _, n := range e.dst.Cluster.Brokers() {
+			for p := range int32(2) {
+				log, err := n.ReadLog(topic, p)
+				if err != nil {
+					return err
+				}
+				if log.EndOffset() != end {
+					return fmt.Errorf("%s-%d on %s ends at %d, want %d", topic, p, n, log.EndOffset(), end)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (e *env) waitTruncated(t *testing.T, topic string, to int64) {
+	t.Helper()
+	harness.AwaitT(t, patience, topic+": the truncation is described", func(ctx context.Context) error {
+		return e.every(ctx, func(p protocol.DescribedPartition) bool {
+			return p.State == stateMirroring && text(p.Detail) == "TRUNCATED" && strings.Contains(text(p.ErrorMessage), fmt.Sprintf("offsets %d to", to))
+		}, topic)
+	})
+}
