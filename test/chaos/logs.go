@@ -81,44 +81,42 @@ func (w *world) kindOf(topic string) workload.Kind {
 }
 
 // tails compares, for every partition that is not compacted, what has come since the last time:
-// the log of every replica of the mirror with one of the source. upTo is where that ended.
-func (w *world) tails(upTo map[tp]int64) (check.Findings, error) {
+// the log of every replica of the mirror with that of the source's leader. upTo is where that ended.
+func (w *world) tails(ctx context.Context, upTo map[tp]int64) (check.Findings, error) {
 	var f check.Findings
+	leaders, _, err := w.metadata(ctx, w.sourceAdmin)
+	if err != nil {
+		return f, err
+	}
 	for _, p := range w.partitions() {
-		if w.kindOf(p.topic).Compacted() {
+		leader := w.source.Node(leaders[p].Leader)
+		if w.kindOf(p.topic).Compacted() || leader == nil {
 			continue
 		}
-		from := upTo[p]
-		end := int64(math.MaxInt64)
+		start, err := w.logStart(ctx, p)
+		if err != nil {
+			return f, err
+		}
+		// Whatever the mirror has is below the source's high watermark.
+		part := check.Range{From: max(upTo[p], start), To: math.MaxInt64}
 		var mirrors []rawLog
 		for _, n := range w.dest.Cluster.Brokers() {
-			log, err := w.readLog(n, p, from)
+			log, err := w.readLog(n, p, part.From)
 			if err != nil {
 				return f, err
 			}
 			mirrors = append(mirrors, log)
-			end = min(end, log.End)
+			part.To = min(part.To, log.End)
 		}
-		// Whatever the mirror has is below the source's high watermark, so any replica there that is in
-		// sync has it.
-		var source rawLog
-		for _, n := range w.source.Brokers() {
-			log, err := w.readLog(n, p, from)
-			if err != nil {
-				return f, err
-			}
-			if log.End > source.End {
-				source = log
-			}
+		source, err := w.readLog(leader, p, part.From)
+		if err != nil {
+			return f, err
 		}
-		part := check.Range{From: from, To: min(end, source.End)}
-		if len(source.Records) > 0 { // retention may have overtaken it there
-			part.From = max(part.From, source.Records[0].Offset)
-		}
+		part.To = min(part.To, source.End)
 		for i, m := range mirrors {
 			f.Merge(check.Compare(fmt.Sprintf("%s at broker %d", p, w.dest.Cluster.Brokers()[i].ID()), source.Records, m.Records, part))
 		}
-		upTo[p] = max(from, part.To)
+		upTo[p] = max(upTo[p], part.To)
 	}
 	return f, nil
 }
@@ -222,6 +220,8 @@ func (w *world) acknowledged(p tp, source rawLog, account workload.Account, star
 }
 
 func (w *world) logStart(ctx context.Context, p tp) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	starts, err := w.sourceAdmin.ListStartOffsets(ctx, p.topic)
 	if err != nil {
 		return 0, err

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/test/chaos/check"
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 	"github.com/cluster-mirroring/mirror-sidecar/verify"
 )
@@ -122,7 +123,12 @@ func (c *chaos) round(ctx context.Context, n int, plans []planned) (bool, error)
 		c.report.Trouble = append(c.report.Trouble, fmt.Sprintf("round %d: %v", n, trouble))
 		return false, nil
 	}
-	found, err := c.tails(c.upTo)
+	// A leader at the source that dies in this moment is asked again.
+	var found check.Findings
+	err := harness.Await(ctx, askAgain, func(ctx context.Context) (err error) {
+		found, err = c.tails(ctx, c.upTo)
+		return err
+	})
 	if err != nil {
 		return false, err
 	}
@@ -170,6 +176,9 @@ func (c *chaos) recovered(ctx context.Context, last time.Time) (waited []string,
 	})
 	return waited, err
 }
+
+// askAgain is how long a question is asked anew that a cluster could not answer.
+const askAgain = 30 * time.Second
 
 // What is waited for is told when it takes long.
 const (
