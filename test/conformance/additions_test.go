@@ -38,6 +38,7 @@ func additions() []row {
 		{proves: "A7.1 a deleted mirror's topics are free", run: freeTopics},
 		{proves: "A8.1 A10.1 this run", run: thisRun},
 		{proves: "A9.1 mutants", run: mutants},
+		{proves: "A6.5 evict", run: evicts, alone: true},
 		// The last one: clients that meet another cluster do not find back.
 		{proves: "C4.18 another cluster at the source's address", run: sourceChanged, alone: true},
 	}

@@ -41,10 +41,37 @@ func runRow(t *testing.T, r row) {
 	e.feed(t, workload.AllKinds(), 40)
 	e.settle(t)
 	e.begin(t)
+	if r.source.version < "4" {
+		e.oldConfigs(t)
+	}
 	e.more(t, 100)
 	e.progress(t, "live")
 	e.restartSource(t)
 	e.more(t, 100)
 	e.progress(t, "after the source's restart")
 	e.finish(t, res)
+}
+
+// oldConfigs mirrors a topic with a config that 4.0 has dropped.
+func (e *env) oldConfigs(t *testing.T) {
+	t.Helper()
+	const topic = "old-configs"
+	dropped, kept := "false", "-1"
+	r, err := e.srcAdmin.CreateTopic(t.Context(), 1, 1, map[string]*string{"message.downconversion.enable": &dropped, "retention.ms": &kept}, topic)
+	if err == nil {
+		err = r.Err
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.cli(t, "--start", "--mirror", mirror, "--topics", topic, "--wait")
+	configs, err := e.dstAdmin.DescribeTopicConfigs(t.Context(), topic)
+	if err != nil || len(configs) != 1 {
+		t.Fatalf("configs of %s: %v, %v", topic, configs, err)
+	}
+	for _, c := range configs[0].Configs {
+		if c.Key == "message.downconversion.enable" || c.Key == "retention.ms" && *c.Value != kept {
+			t.Errorf("%s has %s=%s", topic, c.Key, *c.Value)
+		}
+	}
 }
