@@ -105,12 +105,12 @@ func consent(s PartitionState, t Topic) leading.Consent {
 	}
 	switch {
 	case t.Desired == Stopped || state == Stopping:
-		return leading.Consent{}
+		return leading.Consent{GiveUp: t.AllowTruncate}
 	case t.Desired == Paused && state == Paused:
 		return leading.Consent{AsItIs: true}
 	}
 	runs := state == Mirroring || state == Pausing
-	return leading.Consent{Truncate: state != Paused, AllowLoss: runs || t.AllowTruncate, AllowUnknown: t.AllowTruncate}
+	return leading.Consent{Truncate: state != Paused, AllowLoss: runs || t.AllowTruncate, AllowUnknown: t.AllowTruncate, GiveUp: t.AllowTruncate}
 }
 
 // WriteLineage implements replica.State.

@@ -71,7 +71,7 @@ func (c *Coordinator) change(ctx context.Context, r verbRequest, verb Event, edi
 		for _, n := range names {
 			t, _, refused := c.decide(m.Name, n, verb)
 			if verb == VerbRecover && refused != nil && refused.Code == protocol.InvalidClusterMirrorStates {
-				refused = refuse(refused.Code, "topic %s of mirror %s has no failed partition", n, m.Name)
+				refused = c.giveUp(t, r.allowTruncate)
 			}
 			results = append(results, TopicResult{Name: n, Err: refused})
 			if refused != nil {

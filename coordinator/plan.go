@@ -242,15 +242,7 @@ func lagging(v ids.Virtual, p *metadata.Partition, live func(int32) bool) []int3
 }
 
 func waitsForReplicas(v ids.Virtual, p *metadata.Partition) string {
-	for _, c := range []struct {
-		who  []int32
-		what string
-	}{{v.Real(p.ELR), "has all data"}, {p.LastRealISR, "was the last in sync"}} {
-		if len(c.who) > 0 {
-			return fmt.Sprintf("no real replica is in sync; bring back broker %s, which %s", list(c.who), c.what)
-		}
-	}
-	return fmt.Sprintf("no real replica is in sync; bring back broker %s", list(v.Real(p.Replicas)))
+	return "no real replica is in sync; " + p.BringBack(v)
 }
 
 func list(brokers []int32) string {

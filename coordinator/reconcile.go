@@ -269,7 +269,11 @@ func (r *Reconciler) step(ctx context.Context, m Mirror, t Topic) (time.Duration
 		}
 		return 0, r.lose(ctx, t, o)
 	}
-	return r.mirrorTopic(ctx, m, t)
+	wait, err := r.mirrorTopic(ctx, m, t)
+	if err == nil {
+		err = r.spend(ctx, t)
+	}
+	return wait, err
 }
 
 // lose fails a topic that another mirror has started at the same time. Nothing of it is

@@ -102,7 +102,7 @@ func TestConsentByState(t *testing.T) {
 		{Unknown, Unknown, Mirroring, false, may},
 		{Stopped, Stopping, Mirroring, false, may},
 		{LogTruncation, Unknown, Mirroring, false, may},
-		{LogTruncation, Unknown, Mirroring, true, leading.Consent{Truncate: true, AllowLoss: true, AllowUnknown: true}},
+		{LogTruncation, Unknown, Mirroring, true, leading.Consent{Truncate: true, AllowLoss: true, AllowUnknown: true, GiveUp: true}},
 		{Mirroring, LogTruncation, Mirroring, false, runs},
 		{Mirroring, LogTruncation, Paused, false, runs},
 		{Pausing, Mirroring, Paused, false, runs},
@@ -113,7 +113,7 @@ func TestConsentByState(t *testing.T) {
 		{Failed, Mirroring, Mirroring, false, runs},
 		{Failed, Paused, Paused, false, leading.Consent{AsItIs: true}},
 		{Failed, Stopping, Mirroring, false, leading.Consent{}},
-		{Mirroring, LogTruncation, Stopped, true, leading.Consent{}},
+		{Mirroring, LogTruncation, Stopped, true, leading.Consent{GiveUp: true}}, // truncates nothing
 		{Paused, Pausing, Stopped, false, leading.Consent{}},
 		{Stopping, Mirroring, Stopped, false, leading.Consent{}},
 		{Stopping, Mirroring, Mirroring, false, leading.Consent{}},

@@ -100,7 +100,8 @@ func (r Record) Ambiguous(l Log) bool {
 }
 
 // ChainOf returns the chain of a log and the end up to which it is known. The chain is the
-// one kept under the log's last epoch. Where there is none (the epoch of a real leader that
+// one kept under the log's last epoch, or what a later leader's has up to that epoch: whoever
+// has records of one epoch has the same ones below. Where there is none (the epoch of a real leader that
 // appended nothing, R5), the log is that of an earlier leader, and which one cannot be told
 // from that epoch: only what all the chains that it may be have in common is known. A
 // record of it excludes those that do not have it. Known is false when nothing at
@@ -110,6 +111,9 @@ func (r Record) ChainOf(l Log) (c Chain, end int64, known bool) {
 		return nil, l.End, true
 	}
 	if c, ok := r.Chains[l.LastEpoch]; ok {
+		return c.Cut(l.End), l.End, true
+	}
+	if c := r.holding(l.LastEpoch); c != nil {
 		return c.Cut(l.End), l.End, true
 	}
 	if may := r.before(l); len(may) > 0 {
@@ -131,6 +135,16 @@ func (r Record) ChainOf(l Log) (c Chain, end int64, known bool) {
 		end = min(o, end)
 	}
 	return newest.CutEpoch(l.LastEpoch).Cut(end), end, true
+}
+
+// holding returns what the oldest chain above an epoch has up to that epoch, nil if none has it.
+func (r Record) holding(epoch int32) Chain {
+	for _, e := range slices.Sorted(maps.Keys(r.Chains)) {
+		if c := r.Chains[e].CutEpoch(epoch); e > epoch && len(c) > 0 && c[len(c)-1].Epoch == epoch {
+			return c
+		}
+	}
+	return nil
 }
 
 // before returns the chains, oldest first, that were in force under leaders before the

@@ -156,6 +156,7 @@ func (m *Manager) tick() {
 				p.resumeLocked()
 				p.retryLocked(now)
 				p.assertLocked(now)
+				p.tellWaitLocked()
 			})
 		}
 		m.mu.Lock()
@@ -386,7 +387,10 @@ func (m *Manager) Status() []PartitionStatus {
 		}
 		switch {
 		case st.Waiting:
-			s.Detail = "WAITING_FOR_REPLICAS"
+			s.Detail = DetailWaiting
+			if s.ErrorMessage == "" {
+				s.ErrorMessage = p.waitsForLocked()
+			}
 		case st.Phase == leading.Probing:
 			s.Detail = DetailSourceUnavailable
 		case st.Quiesced:

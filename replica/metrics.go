@@ -12,6 +12,7 @@ type Metrics struct {
 	moves    *prometheus.CounterVec
 	failures prometheus.Counter
 	silences prometheus.Counter
+	foreign  prometheus.Counter
 }
 
 // NewMetrics registers the counters.
@@ -33,6 +34,10 @@ func NewMetrics(r prometheus.Registerer) (Metrics, error) {
 			Namespace: "kafka_mirror", Name: "failed_followers_total",
 			Help: "Times a live real broker had stopped fetching a mirror partition, which a new leader epoch cures.",
 		}),
+		foreign: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "kafka_mirror", Name: "foreign_records_total",
+			Help: "Records that clients wrote to mirror partitions around the mirror, and that were removed.",
+		}),
 	}
 	for _, from := range []string{servedBuffer, servedReplica} {
 		m.served.WithLabelValues(from)
@@ -40,7 +45,7 @@ func NewMetrics(r prometheus.Registerer) (Metrics, error) {
 	for _, d := range []string{DetailTruncated, DetailHole} {
 		m.moves.WithLabelValues(d)
 	}
-	return m, errors.Join(r.Register(m.served), r.Register(m.moves), r.Register(m.failures), r.Register(m.silences))
+	return m, errors.Join(r.Register(m.served), r.Register(m.moves), r.Register(m.failures), r.Register(m.silences), r.Register(m.foreign))
 }
 
 const (
@@ -69,5 +74,11 @@ func (m Metrics) failed() {
 func (m Metrics) silent() {
 	if m.silences != nil {
 		m.silences.Inc()
+	}
+}
+
+func (m Metrics) foreignRecords(n int64) {
+	if m.foreign != nil {
+		m.foreign.Add(float64(n))
 	}
 }

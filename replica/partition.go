@@ -162,6 +162,8 @@ func (p *partition) actLocked() {
 			p.resignLocked(a)
 		case leading.Truncated:
 			p.movedLocked(a)
+		case leading.Foreign:
+			p.foreignRecordsLocked(a)
 		case leading.Ready:
 			p.log.Info("leading", "epoch", a.Epoch, "start", a.S, "highWatermark", a.HW)
 			p.readyLocked(a.Epoch)
@@ -208,9 +210,10 @@ const (
 
 // Details that are for people.
 const (
-	DetailTruncated    = "TRUNCATED"     // records that the source lost left the mirror too
-	DetailHole         = "RECORDS_LOST"  // the source deleted records before they were mirrored
-	DetailResumeNeeded = "RESUME_NEEDED" // a paused partition cannot be led without truncating
+	DetailTruncated    = "TRUNCATED"       // records that the source lost left the mirror too
+	DetailForeign      = "FOREIGN_RECORDS" // records that clients wrote around the mirror were removed
+	DetailHole         = "RECORDS_LOST"    // the source deleted records before they were mirrored
+	DetailResumeNeeded = "RESUME_NEEDED"   // a paused partition cannot be led without truncating
 )
 
 // goLocked runs f with the context of the epoch under way. mu is held.

@@ -34,6 +34,9 @@ func (p *partition) topicLocked(now time.Time, mt MirrorTopic) {
 			p.reportLocked(epoch, Report{Kind: Failing, Message: mt.Fault})
 		}
 	}
+	if old != (MirrorTopic{}) && mt.Since != old.Since && mt.AllowTruncate && !mt.Paused && !old.Paused {
+		p.machine.GiveUp(now)
+	}
 	switch {
 	case mt.Stopping:
 		if mt.PIDReset {

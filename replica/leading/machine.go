@@ -287,9 +287,15 @@ func (m *Machine) members() ([]int32, bool) {
 	}
 	if c := m.cfg.Virtual.Real(m.view.ELR); len(c) > 0 {
 		// Every member of the ELR holds all that is visible: one is enough.
-		return m.firstReported(c)
+		if first, ok := m.firstReported(c); ok || !m.consent.GiveUp {
+			return first, ok
+		}
 	}
-	all := m.cfg.Virtual.Real(m.view.Replicas)
+	all, last := m.cfg.Virtual.Real(m.view.Replicas), m.lastRealISR()
+	if m.consent.GiveUp {
+		all = m.live(all)
+		last = m.live(last)
+	}
 	for _, id := range all {
 		// A last member may have lost its tail in a crash: without ELR everybody must
 		// have been heard.
@@ -297,7 +303,7 @@ func (m *Machine) members() ([]int32, bool) {
 			return nil, false
 		}
 	}
-	best, last := int32(-1), m.lastRealISR()
+	best := int32(-1)
 	for _, id := range all {
 		if len(last) > 0 && !slices.Contains(last, id) {
 			continue
@@ -493,8 +499,12 @@ func (m *Machine) lead(now time.Time) {
 		return
 	}
 	m.hw = min(m.knownHW, agreed)
-	if agreed < m.knownHW {
-		m.do(Truncated{m.epoch, m.knownHW, agreed, "the source no longer has these records"})
+	theirs := m.foreign()
+	if mirrored := min(m.knownHW, theirs.From); agreed < mirrored {
+		m.do(Truncated{m.epoch, mirrored, agreed, "the source no longer has these records"})
+	}
+	if theirs.From < theirs.To {
+		m.do(theirs)
 	}
 	m.bufferStart, m.end, m.durable = m.s, m.s, m.s
 	m.chain = m.chain.Cut(m.s)

@@ -183,6 +183,9 @@ func sameType(a, b Action) bool {
 	case Truncated:
 		_, ok := b.(Truncated)
 		return ok
+	case Foreign:
+		_, ok := b.(Foreign)
+		return ok
 	case RefusedLoss:
 		_, ok := b.(RefusedLoss)
 		return ok

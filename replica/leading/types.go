@@ -211,6 +211,13 @@ type (
 		From, To int64
 		Reason   string
 	}
+	// Foreign announces that records [From, To), which no virtual broker led, leave the mirror:
+	// clients wrote them here, around it. The first Visible of them consumers may have read.
+	Foreign struct {
+		Epoch    int32
+		From, To int64
+		Visible  int64
+	}
 	// Ready says that the takeover is complete: no real member of the ISR holds anything
 	// that the lineage does not have. From S on the mirror goes on.
 	Ready struct {
@@ -280,6 +287,7 @@ func (Resign) action()            {}
 func (Wake) action()              {}
 func (Drop) action()              {}
 func (Truncated) action()         {}
+func (Foreign) action()           {}
 func (Ready) action()             {}
 func (RefusedLoss) action()       {}
 func (Rested) action()            {}

@@ -1,0 +1,69 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// This file holds how an operator gives up waiting for a replica that will not come back: by
+// recovering a topic with AllowTruncate, also if nothing of it is FAILED (R15).
+
+// waiting returns the partitions of a topic that no real replica is in sync of.
+func (c *Coordinator) waiting(t Topic) []*metadata.Partition {
+	v := c.cfg.Virtual
+	return slices.DeleteFunc(c.img.TopicPartitions(t.TopicID), func(p *metadata.Partition) bool {
+		return !slices.ContainsFunc(p.Replicas, v.Is) || len(v.Real(p.ISR)) > 0
+	})
+}
+
+// giveUp decides whether a topic without a failed partition may be recovered: nil if it may.
+func (c *Coordinator) giveUp(t Topic, allowTruncate bool) *Error {
+	waiting := c.waiting(t)
+	if len(waiting) == 0 || t.Desired == Paused {
+		return refuse(protocol.InvalidClusterMirrorStates, "topic %s of mirror %s has no failed partition", t.Name, t.Mirror)
+	}
+	for _, p := range waiting {
+		why := fmt.Sprintf("topic %s of mirror %s has no failed partition, but partition %d waits: %s", t.Name, t.Mirror, p.Partition, waitsForReplicas(c.cfg.Virtual, p))
+		switch {
+		case !allowTruncate:
+			return refuse(protocol.InvalidClusterMirrorStates, "%s; recover with --allow-truncate to give up what only that broker has", why)
+		case !slices.ContainsFunc(c.cfg.Virtual.Real(p.Replicas), func(b int32) bool { return alive(c.img, b) }):
+			return refuse(protocol.InvalidClusterMirrorStates, "%s; to give up what only that broker has, start another one of %s first", why, list(c.cfg.Virtual.Real(p.Replicas)))
+		}
+	}
+	return nil
+}
+
+// spendAfter is how long an AllowTruncate stands at least: by then every leader has read it.
+const spendAfter = time.Minute
+
+// spend takes back an AllowTruncate that was made use of: all partitions are mirrored. It was
+// given for what was known then, not for what happens next year.
+func (r *Reconciler) spend(ctx context.Context, t Topic) error {
+	if !t.AllowTruncate || t.Desired != Mirroring || t.Fault != "" || time.Since(time.UnixMilli(t.Since)) < spendAfter || len(r.c.waiting(t)) > 0 {
+		return nil
+	}
+	parts := r.c.img.TopicPartitions(t.TopicID)
+	for _, p := range parts {
+		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
+		if s.State != Mirroring || !r.c.cfg.Virtual.Is(p.Leader) {
+			return nil
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	r.log.Info("truncation is not allowed any more, the topic is mirrored", "mirror", t.Mirror, "topic", t.Name)
+	_, err := r.put(ctx, t, func(now *Topic) {
+		if now.Since == t.Since {
+			now.AllowTruncate = false
+		}
+	})
+	return err
+}
