@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -284,10 +285,17 @@ func (m *Manager) view(img *metadata.Partition) leading.View {
 	}
 	for _, id := range img.Replicas {
 		if b, ok := m.image.Broker(id); ok {
-			v.Brokers[id] = leading.BrokerView{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.ShuttingDown, Offline: !img.Online(b)}
+			v.Brokers[id] = leading.BrokerView{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.ShuttingDown, Excused: !img.Online(b) || m.throttled(img, id)}
 		}
 	}
 	return v
+}
+
+// throttled tells whether a follower's replication of a partition is throttled (KIP-73): then it
+// fetches seldom, as tools that move partitions ask for.
+func (m *Manager) throttled(img *metadata.Partition, id int32) bool {
+	list := m.image.TopicConfig(img.Topic)["follower.replication.throttled.replicas"]
+	return list == "*" || slices.Contains(strings.Split(list, ","), fmt.Sprintf("%d:%d", img.Partition, id))
 }
 
 // registered tells whether the image shows the registration of this very process.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
 // resigner is a virtual broker that counts how often it gave up leadership.
@@ -73,5 +74,20 @@ func TestSilentFollowerIsLeftToPeople(t *testing.T) {
 			}
 			tc.end(r, epoch)
 		})
+	}
+}
+
+// TestThrottledFollowerIsExcused: who is told to fetch seldom has not given up.
+func TestThrottledFollowerIsExcused(t *testing.T) {
+	for list, want := range map[string]bool{"": false, "*": true, "0:1": false, "0:2": true, "1:2": false, "1:2,0:2": true, "0:22": false} {
+		r := newWishRig(t)
+		r.m.broker = &resigner{}
+		p := &metadata.Partition{Topic: "t", TopicID: r.tp.TopicID, Replicas: []int32{wishSelf, 1, 2}}
+		r.m.image.Set([]*metadata.Partition{p}, []metadata.Broker{{ID: 1}, {ID: 2}}, map[string]map[string]string{
+			"t": {"follower.replication.throttled.replicas": list},
+		})
+		if got := r.m.view(p).Brokers[2].Excused; got != want {
+			t.Errorf("%q: excused %t", list, got)
+		}
 	}
 }

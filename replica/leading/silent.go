@@ -8,8 +8,8 @@ import (
 // This file cures followers that do not come any more. A replica fetcher that met what it
 // cannot handle (a batch that does not fit to its log, an answer larger than a segment) gives
 // the partition up for good: its broker lives on, and fetches the others. Only a new leader
-// epoch makes it begin anew. A broker that is dead, or whose log directory failed, is none of
-// that: the metadata log says so.
+// epoch makes it begin anew. A broker that is dead, whose log directory failed or that is throttled
+// is none of that: the metadata log says so.
 
 // maxSilences is how often one leader meets the silence of one follower before it leaves it
 // to people: what two new epochs have not cured, more will not, and each disturbs all that
@@ -37,7 +37,7 @@ type seenAlive struct {
 func (m *Machine) noteAlive(now time.Time) {
 	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
 		b, ok := m.view.Brokers[id]
-		if !ok || b.Fenced || b.ShuttingDown || b.Offline {
+		if !ok || b.Fenced || b.ShuttingDown || b.Excused {
 			delete(m.alive, id)
 			continue
 		}

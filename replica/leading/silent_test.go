@@ -53,7 +53,7 @@ func TestSilentFollower(t *testing.T) {
 		{"alive", func(*rig) {}, false},
 		{"fenced", func(r *rig) { r.broker(3, func(b *BrokerView) { b.Fenced = true }) }, true},
 		{"shutting down", func(r *rig) { r.broker(3, func(b *BrokerView) { b.ShuttingDown = true }) }, true},
-		{"its log directory failed", func(r *rig) { r.broker(3, func(b *BrokerView) { b.Offline = true }) }, true},
+		{"excused", func(r *rig) { r.broker(3, func(b *BrokerView) { b.Excused = true }) }, true},
 		{"a stop is under way", func(r *rig) { r.m.Quiesce(r.now) }, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -74,8 +74,9 @@ type BrokerView struct {
 	Epoch        int64
 	Fenced       bool
 	ShuttingDown bool
-	// Offline: the log directory that holds the replica has failed.
-	Offline bool
+	// Excused: it need not fetch, for the log directory that holds the replica has failed, or
+	// its replication is throttled.
+	Excused bool
 }
 
 // View is what the metadata log says of the partition and of its replicas' brokers.
