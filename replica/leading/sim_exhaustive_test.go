@@ -9,13 +9,39 @@ import (
 
 // Every world that few faults can lead to, in every order of everything that travels.
 
-var modelStates = flag.Int("model.states", 0, "largest number of states of one exhaustive configuration (default 400,000; 20,000 with -short)")
+var (
+	modelStates = flag.Int("model.states", 10_000_000, "largest number of states of one exhaustive configuration")
+	modelLong   = flag.Bool("model.long", false, "the large exhaustive configurations too, and liveness from every fifth state")
+)
+
+// Sizes of exhaustive configurations: short ones are gone through with -short too, long ones
+// when asked for.
+const (
+	ordinary = iota
+	short
+	long
+)
 
 var exhaustiveConfigs = []*simConfig{
-	{name: "1 virtual, 1 real", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1}},
-	{name: "1 virtual, 2 real, no fault", virt: 1, real: 2, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{}},
-	{name: "1 virtual, 2 real", virt: 1, real: 2, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1}},
-	{name: "2 virtual, 1 real", virt: 2, real: 1, min: 3, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1}},
+	{name: "1 virtual, 1 real, virtual fault, loss", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, lost: 1}},
+	{name: "1 virtual, 1 real, virtual fault, late request", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, twice: 1}},
+	{name: "1 virtual, 1 real, virtual and real fault", size: long, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, crash: 1}},
+	{name: "1 virtual, 1 real, unclean source", size: short, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 2, frozen: true, budget: simBudget{unclean: 1}},
+	{name: "1 virtual, 1 real, virtual fault, unclean source", size: long, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, unclean: 1}},
+	{name: "1 virtual, 1 real, source elects", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, elect: 1}},
+	{name: "1 virtual, 1 real, retention", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 3, frozen: true, budget: simBudget{retain: 1}},
+	{name: "1 virtual, 1 real, stop", size: long, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{stop: 1, virt: 1}},
+	{name: "1 virtual, 1 real, pause", size: short, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{pause: 1}},
+	{name: "1 virtual, 1 real, lag", size: short, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{ticks: 1}},
+	{name: "1 virtual, 2 real, no fault", size: short, virt: 1, real: 2, min: 2, own: 1, elr: true, source: 2, frozen: true},
+	{name: "1 virtual, 2 real, virtual fault", size: long, virt: 1, real: 2, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1}},
+	{name: "1 virtual, 2 real, real fault", size: long, virt: 1, real: 2, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{crash: 1}},
+	{name: "1 virtual, 2 real, no ELR, real fault", size: long, virt: 1, real: 2, min: 2, own: 1, source: 1, frozen: true, budget: simBudget{crash: 1}},
+	{name: "1 virtual, 2 real, unclean source", virt: 1, real: 2, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{unclean: 1}},
+	{name: "1 virtual, 2 real, stop", virt: 1, real: 2, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{stop: 1}},
+	{name: "2 virtual, 1 real, virtual fault", size: long, virt: 2, real: 1, min: 3, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1}},
+	{name: "2 virtual, 2 real, no fault", size: short, virt: 2, real: 2, min: 3, own: 1, elr: true, source: 1, frozen: true},
+	{name: "1 virtual, 1 real, 2 virtual faults", size: long, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 2}},
 }
 
 // choices are the acts that may do something in a world. What differs only in a number that
@@ -97,6 +123,7 @@ type exhaustive struct {
 
 type simNode struct {
 	w       *simWorld
+	sum     uint64
 	act     simAct // that led here
 	choices []simAct
 }
@@ -104,10 +131,14 @@ type simNode struct {
 func (e *exhaustive) run(cfg *simConfig) {
 	root := newSim(cfg)
 	e.seen[sum(root)] = struct{}{}
-	stack := []simNode{{w: root, choices: root.choices(nil)}}
-	for len(stack) > 0 {
+	stack := []simNode{{w: root, sum: sum(root), choices: root.choices(nil)}}
+	for len(stack) > 0 && !modelFound.Load() {
 		top := &stack[len(stack)-1]
 		if len(top.choices) == 0 {
+			if top.sum%16 == 0 && sum(top.w) != top.sum {
+				e.failure = "X: a world was changed by one that was cloned from it"
+				return
+			}
 			stack = stack[:len(stack)-1]
 			continue
 		}
@@ -141,7 +172,7 @@ func (e *exhaustive) run(cfg *simConfig) {
 				return
 			}
 		}
-		stack = append(stack, simNode{w: w, act: a, choices: w.choices(nil)})
+		stack = append(stack, simNode{w: w, sum: s, act: a, choices: w.choices(nil)})
 		e.deepest = max(e.deepest, len(stack))
 	}
 }
@@ -156,19 +187,17 @@ func (e *exhaustive) found(stack []simNode, last simAct, failure string) {
 
 // TestModelExhaustive goes through every state that a few small worlds can be in.
 func TestModelExhaustive(t *testing.T) {
-	limit := *modelStates
-	switch {
-	case limit > 0:
-	case testing.Short():
-		limit = 20_000
-	default:
-		limit = 400_000
-	}
 	for _, cfg := range exhaustiveConfigs {
 		t.Run(cfg.name, func(t *testing.T) {
+			if cfg.size == long && !*modelLong || cfg.size != short && testing.Short() {
+				t.Skip("takes longer; -model.long has it")
+			}
 			t.Parallel()
 			start := time.Now()
-			e := &exhaustive{seen: map[uint64]struct{}{}, limit: limit, settles: 50}
+			e := &exhaustive{seen: map[uint64]struct{}{}, limit: *modelStates, settles: 50}
+			if *modelLong {
+				e.settles = 5
+			}
 			e.run(cfg)
 			if e.failure != "" {
 				report(t, cfg, "this test", slices.Clone(e.acts), e.failure)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -21,6 +22,9 @@ var (
 	modelTrace  = flag.String("model.trace", "", "file with the acts of a walk, one a line; with -model.replay naming the configuration")
 	modelFast   = flag.Bool("model.fast", false, "stop at the first violation and do not shrink it")
 )
+
+// modelFound ends all walks at the first violation, with -model.fast.
+var modelFound atomic.Bool
 
 var simConfigs = []*simConfig{
 	{name: "virtual faults", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{virt: 6, appends: 8, lost: -1, twice: 3, moves: -1}},
@@ -154,7 +158,8 @@ func simStory(cfg *simConfig, acts []simAct) string {
 func report(t *testing.T, cfg *simConfig, again string, acts []simAct, failure string) {
 	t.Helper()
 	if *modelFast {
-		t.Fatalf("%s: %s", again, failure)
+		modelFound.Store(true)
+		t.Fatalf("%s violation: %s", again, failure)
 	}
 	acts = simShrink(cfg, acts, failure)
 	t.Errorf("%s\nagain: %s\nshrunk to %d acts:\n%s", failure, again, len(acts), simStory(cfg, acts))
@@ -184,7 +189,7 @@ func TestModelWalks(t *testing.T) {
 			t.Run(cfg.name, func(t *testing.T) {
 				t.Parallel()
 				r, found, start := &results[i], map[string]int{}, time.Now()
-				for table := walkTable(cfg); r.stats.steps < steps/len(simConfigs); r.walks++ {
+				for table := walkTable(cfg); r.stats.steps < steps/len(simConfigs) && !modelFound.Load(); r.walks++ {
 					acts, w := simWalk(cfg, table, *modelSeed, r.walks)
 					r.stats.add(w.stats)
 					if w.failure == "" {

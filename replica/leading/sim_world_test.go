@@ -27,6 +27,7 @@ const (
 // simConfig is one kind of world.
 type simConfig struct {
 	name  string
+	size  int  // of an exhaustive configuration
 	virt  int  // virtual brokers that are assigned at first
 	spare bool // one more virtual broker, which can replace one of them
 	real  int
