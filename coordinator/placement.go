@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 )
@@ -36,9 +37,10 @@ type seat struct {
 type place struct {
 	tp  ids.TopicPartition
 	has []int32 // its virtual replicas, the preferred leader first
-	// urgent: nobody who is away is waited for. real: a real broker leads, and only the first
-	// of the list can be elected.
-	urgent, real bool
+	// patience is how long one who is gone is waited for.
+	patience time.Duration
+	// real: a real broker leads, and only the first of the list can be elected.
+	real bool
 	// fixed: it is not moved for the sake of others.
 	fixed bool
 }
@@ -57,20 +59,20 @@ type placing struct {
 }
 
 // placeVirtual returns the virtual replicas of each partition, n where as many are alive,
-// the preferred leader first. away tells of a virtual broker that is not alive whether it
-// is still waited for; start is where equals begin to be taken.
+// the preferred leader first. gone tells how long a virtual broker has not been alive; start
+// is where equals begin to be taken.
 //
 // Whoever is alive stays. One that is lost is replaced, in another rack than the others are
 // in if one is alive there, and so that each has as much as the others; with nobody to
 // replace it, it stays, for the day it comes back. Then what is not even yet is moved, as
 // little as possible: preferred leaders first, since that is where the work is, then
 // followers, so that the work of one that dies goes to all others.
-func placeVirtual(seats []seat, away func(int32) bool, parts []place, n, start int) [][]int32 {
+func placeVirtual(seats []seat, gone func(int32) time.Duration, parts []place, n, start int) [][]int32 {
 	b := &placing{seats: rotate(seats, start), n: n, leads: map[int32]int{}, tails: map[int32]int{}, pairs: map[[2]int32]int{}}
 	b.lists = make([][]int32, len(parts))
 	fixed := make([]bool, len(parts))
 	for i, p := range parts {
-		if !p.urgent && slices.ContainsFunc(p.has, func(id int32) bool { return !b.live(id) && away(id) }) {
+		if slices.ContainsFunc(p.has, func(id int32) bool { return !b.live(id) && gone(id) < p.patience }) {
 			b.lists[i], fixed[i] = p.has, true
 		} else {
 			b.lists[i] = slices.DeleteFunc(slices.Clone(p.has), func(id int32) bool { return !b.live(id) })
@@ -89,7 +91,9 @@ func placeVirtual(seats []seat, away func(int32) bool, parts []place, n, start i
 			(!p.real || len(list) == 0 || b.live(p.has[0])) {
 			list, fixed[i] = p.has, true
 		}
-		b.replace(i, list)
+		if !slices.Equal(list, kept) {
+			b.replace(i, list)
+		}
 	}
 	moves := b.separate(fixed, movesAtOnce)
 	moves = b.evenLeads(fixed, moves)
@@ -154,6 +158,9 @@ func (b *placing) apart(id int32, list []int32) bool {
 
 // fill completes a list with the seats that suit best.
 func (b *placing) fill(list []int32) []int32 {
+	if len(list) >= b.n {
+		return list
+	}
 	list = slices.Clone(list)
 	for len(list) < b.n {
 		next, ok := b.best(list, func(seat) bool { return true })

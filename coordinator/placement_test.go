@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -17,7 +18,8 @@ func seatsIn(racks ...string) []seat {
 	return out
 }
 
-func nobodyAway(int32) bool { return false }
+// longGone: whoever is not alive has not been for long.
+func longGone(int32) time.Duration { return time.Hour }
 
 func TestPlaceVirtual(t *testing.T) {
 	l := func(ids ...int32) []int32 {
@@ -55,8 +57,12 @@ func TestPlaceVirtual(t *testing.T) {
 		"a dead one is replaced":                        {seats: without(abc, 1), parts: []place{{has: l(1, 2)}}, n: 2, want: [][]int32{l(2, 3)}},
 		"a dead follower is replaced":                   {seats: without(abc, 2), parts: []place{{has: l(1, 2)}}, n: 2, want: [][]int32{l(1, 3)}},
 		"nobody replaces it":                            {seats: without(abc, 1, 3), parts: []place{{has: l(1, 2)}}, n: 2, want: [][]int32{l(1, 2)}},
-		"gone for a moment":                             {seats: without(abc, 1), away: []int32{1}, parts: []place{{has: l(1, 2)}}, n: 2, want: [][]int32{l(1, 2)}},
-		"not waited for when it matters":                {seats: without(abc, 1), away: []int32{1}, parts: []place{{has: l(1, 2), urgent: true}}, n: 2, want: [][]int32{l(2, 3)}},
+		"gone for a moment":                             {seats: without(abc, 1), away: []int32{1}, parts: []place{{has: l(1, 2), patience: goneGrace}}, n: 2, want: [][]int32{l(1, 2)}},
+		"not waited for when it matters":                {seats: without(abc, 1), away: []int32{1}, parts: []place{{has: l(1, 2)}}, n: 2, want: [][]int32{l(2, 3)}},
+		"not waited for any longer":                     {seats: without(abc, 1), parts: []place{{has: l(1, 2), patience: goneGrace}}, n: 2, want: [][]int32{l(2, 3)}},
+		"a real leader, and the first one is gone":      {seats: without(abc, 1, 3), parts: []place{{has: l(1, 2), real: true}}, n: 2, want: [][]int32{l(2)}},
+		"a real leader, and the second one is gone":     {seats: without(abc, 1, 3), parts: []place{{has: l(2, 1), real: true}}, n: 2, want: [][]int32{l(2, 1)}},
+		"a real leader, and all are gone":               {parts: []place{{has: l(2, 1), real: true}}, n: 2, want: [][]int32{l(2, 1)}},
 		"all are gone":                                  {seats: nil, parts: []place{{has: l(1, 2)}}, n: 2, want: [][]int32{l(1, 2)}},
 		"replaced in another rack":                      {seats: without(aab, 3), parts: []place{{has: l(1, 3)}}, n: 2, want: [][]int32{l(1, 2)}},
 		"the other rack is back":                        {seats: aab, parts: []place{{has: l(1, 2), fixed: true}, {has: l(2, 1)}}, n: 2, want: [][]int32{l(1, 2), l(2, 3)}},
@@ -86,7 +92,12 @@ func TestPlaceVirtual(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := placeVirtual(c.seats, func(id int32) bool { return slices.Contains(c.away, id-10000) }, c.parts, c.n, 0)
+			got := placeVirtual(c.seats, func(id int32) time.Duration {
+				if slices.Contains(c.away, id-10000) {
+					return time.Second
+				}
+				return time.Hour
+			}, c.parts, c.n, 0)
 			if fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got  %v\nwant %v", got, c.want)
 			}
@@ -114,7 +125,7 @@ func TestPlacement(t *testing.T) {
 		}
 		n := rapid.IntRange(1, 2).Draw(t, "wanted")
 		start := rapid.IntRange(0, 9).Draw(t, "start")
-		got := placeVirtual(seats, nobodyAway, parts, n, start)
+		got := placeVirtual(seats, longGone, parts, n, start)
 
 		b := &placing{seats: seats}
 		leads, tails := map[int32]int{}, map[int32]int{}
@@ -164,7 +175,7 @@ func TestPlacement(t *testing.T) {
 		for i := range again {
 			again[i].has = got[i]
 		}
-		if second := placeVirtual(seats, nobodyAway, again, n, start); fmt.Sprint(second) != fmt.Sprint(got) {
+		if second := placeVirtual(seats, longGone, again, n, start); fmt.Sprint(second) != fmt.Sprint(got) {
 			t.Fatalf("a second look moves on:\n%v\n%v", got, second)
 		}
 	})
@@ -190,15 +201,15 @@ func TestPlacementMovesLittle(t *testing.T) {
 				parts[i].has = lists[i]
 			}
 		}
-		update(placeVirtual(seats, nobodyAway, parts, 2, start))
+		update(placeVirtual(seats, longGone, parts, 2, start))
 		lost := rapid.IntRange(0, n-1).Draw(t, "lost")
 		rest := slices.Delete(slices.Clone(seats), lost, lost+1)
-		update(placeVirtual(rest, nobodyAway, parts, 2, start))
+		update(placeVirtual(rest, longGone, parts, 2, start))
 		before := make([][]int32, len(parts))
 		for i := range parts {
 			before[i] = parts[i].has
 		}
-		after := placeVirtual(seats, nobodyAway, parts, 2, start)
+		after := placeVirtual(seats, longGone, parts, 2, start)
 		moved := 0
 		for i := range after {
 			if after[i][0] != before[i][0] {

@@ -9,7 +9,9 @@ import (
 const (
 	// goneGrace: a virtual broker that is gone for less is being restarted. Replacing it costs
 	// more than waiting, as long as nothing stands still without it.
-	goneGrace = 5 * time.Second
+	// With a real leader nothing is mirrored until one is back, and after all of them were gone
+	// the first one would get everything.
+	goneGrace, realGrace = 5 * time.Second, 2 * time.Second
 	// electAfter is how long a preferred leader must have been alive before it is elected, and
 	// moveAfter before partitions are moved to it.
 	electAfter, moveAfter = 3 * time.Second, 6 * time.Second
@@ -55,14 +57,16 @@ func (p presence) see(now time.Time, known bool, b metadata.Broker, registered b
 	return p
 }
 
-// waits tells of one that is not alive for how long it is still waited for; 0 for one that is
-// given up.
-func (p presence) waits(now time.Time) time.Duration {
+// gone tells how long it has not been alive, 0 of one that is.
+func (p presence) gone(now time.Time) time.Duration {
 	if p.live {
 		return 0
 	}
-	return max(goneGrace-now.Sub(p.since), 0)
+	return now.Sub(p.since)
 }
+
+// there tells whether it is alive, or was a moment ago.
+func (p presence) there(now time.Time) bool { return p.live || p.gone(now) < goneGrace }
 
 // settles tells of one that is alive how long it has to stay so before it is relied on, where
 // one that never went has to for base; 0 if it is.

@@ -23,19 +23,19 @@ func TestPresence(t *testing.T) {
 	}
 	see(20, fenced(1), true)
 	see(21, fenced(1), true)
-	if got := p.waits(at(22)); got != 3*time.Second || p.waits(at(26)) != 0 {
-		t.Errorf("one that is gone: waited for %v", got)
+	if got := p.gone(at(22)); got != 2*time.Second || !p.there(at(22)) || p.there(at(26)) {
+		t.Errorf("one that is gone: for %v", got)
 	}
 	see(24, metadata.Broker{}, false)
-	if got := p.waits(at(24)); got != time.Second {
-		t.Errorf("one that unregistered while it was gone: waited for %v", got)
+	if got := p.gone(at(24)); got != 4*time.Second {
+		t.Errorf("one that unregistered while it was gone: for %v", got)
 	}
 	see(27, fenced(5), true)
-	if got := p.waits(at(28)); got != 4*time.Second {
-		t.Errorf("a new process has registered: waited for %v", got)
+	if got := p.gone(at(28)); got != time.Second || !p.there(at(28)) {
+		t.Errorf("a new process has registered: gone for %v", got)
 	}
 	see(28, live(5), true)
-	if got := p.settles(at(28), electAfter); got != electAfter || p.trust(at(29)) != fresh || p.waits(at(29)) != 0 {
+	if got := p.settles(at(28), electAfter); got != electAfter || p.trust(at(29)) != fresh || p.gone(at(29)) != 0 {
 		t.Errorf("one that came back once: %v %v", got, p.trust(at(29)))
 	}
 	see(40, live(9), true)

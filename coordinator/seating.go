@@ -52,7 +52,7 @@ func (r *Reconciler) present(now time.Time) map[int32]presence {
 func (r *Reconciler) virtualThere() int {
 	now, n := time.Now(), 0
 	for _, p := range r.present(now) {
-		if p.live || p.waits(now) > 0 {
+		if p.there(now) {
 			n++
 		}
 	}
@@ -65,7 +65,7 @@ func (r *Reconciler) countedVirtual(parts []*metadata.Partition, there int) int 
 	now := time.Now()
 	seen := r.present(now)
 	for _, p := range parts {
-		has := slices.DeleteFunc(r.c.cfg.Virtual.Only(settled(p)), func(id int32) bool { return !seen[id].live && seen[id].waits(now) == 0 })
+		has := slices.DeleteFunc(r.c.cfg.Virtual.Only(settled(p)), func(id int32) bool { return !seen[id].there(now) })
 		there = max(there, len(has))
 	}
 	return there
@@ -91,8 +91,10 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 		}
 	}
 	for _, p := range seen {
-		sooner(p.waits(now))
-		if p.live {
+		if !p.live {
+			sooner(realGrace - p.gone(now))
+			sooner(goneGrace - p.gone(now))
+		} else {
 			sooner(p.settles(now, electAfter))
 			sooner(p.settles(now, moveAfter))
 		}
@@ -189,7 +191,7 @@ func (r *Reconciler) seat(mirror string, now time.Time, seen map[int32]presence,
 			seats = append(seats, seat{id: id, rack: b.Rack, trust: p.trust(now), leads: others[id]})
 		}
 	}
-	lists := placeVirtual(seats, func(id int32) bool { return seen[id].waits(now) > 0 }, places, r.c.cfg.VirtualReplicas, hashStart(mirror, max(len(seats), 1)))
+	lists := placeVirtual(seats, func(id int32) time.Duration { return seen[id].gone(now) }, places, r.c.cfg.VirtualReplicas, hashStart(mirror, max(len(seats), 1)))
 	for i, p := range places {
 		made.list[p.tp] = lists[i]
 	}
@@ -218,13 +220,16 @@ func (r *Reconciler) minISRNow(topic string) int {
 
 // placeOf is what a placement has to know of a partition.
 func placeOf(v ids.Virtual, p *metadata.Partition, has []int32, minISR int) place {
-	real := p.Leader >= 0 && !v.Is(p.Leader)
+	real, patience := p.Leader >= 0 && !v.Is(p.Leader), goneGrace
+	switch {
+	case real:
+		patience = realGrace
+	case len(p.ISR) < min(minISR, len(settled(p))):
+		patience = 0 // nothing moves
+	}
 	return place{
 		tp: ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}, has: has,
-		real: real,
-		// The write lock is all that stands between a real leader and writers, and behind too few
-		// in sync nothing moves.
-		urgent: real || len(p.ISR) < min(minISR, len(settled(p))),
+		real: real, patience: patience,
 		fixed: reassigning(p) || p.Leader < 0 ||
 			slices.ContainsFunc(p.Replicas, func(id int32) bool { return !slices.Contains(p.ISR, id) }),
 	}

@@ -61,19 +61,20 @@ func TestMayElect(t *testing.T) {
 func TestPlaceOf(t *testing.T) {
 	all := []int32{10001, 10002, 1, 2}
 	for name, c := range map[string]struct {
-		p                   metadata.Partition
-		urgent, real, fixed bool
+		p           metadata.Partition
+		patience    time.Duration
+		real, fixed bool
 	}{
-		"well":                        {p: metadata.Partition{Replicas: all, ISR: all, Leader: 10001}},
-		"one away, enough in sync":    {p: metadata.Partition{Replicas: all, ISR: []int32{10002, 1, 2}, Leader: 10002}, fixed: true},
-		"too few in sync":             {p: metadata.Partition{Replicas: all, ISR: []int32{10002, 1}, Leader: 10002}, fixed: true, urgent: true},
-		"a real broker leads":         {p: metadata.Partition{Replicas: all, ISR: all, Leader: 1}, urgent: true, real: true},
-		"nobody leads":                {p: metadata.Partition{Replicas: all, ISR: all, Leader: -1}, fixed: true},
-		"on its way":                  {p: metadata.Partition{Replicas: all, ISR: all, Leader: 10001, Removing: []int32{2}}, fixed: true},
-		"fewer replicas than the min": {p: metadata.Partition{Replicas: []int32{10001, 1}, ISR: []int32{10001, 1}, Leader: 10001}},
+		"well":                        {p: metadata.Partition{Replicas: all, ISR: all, Leader: 10001}, patience: goneGrace},
+		"one away, enough in sync":    {p: metadata.Partition{Replicas: all, ISR: []int32{10002, 1, 2}, Leader: 10002}, fixed: true, patience: goneGrace},
+		"too few in sync":             {p: metadata.Partition{Replicas: all, ISR: []int32{10002, 1}, Leader: 10002}, fixed: true},
+		"a real broker leads":         {p: metadata.Partition{Replicas: all, ISR: all, Leader: 1}, patience: realGrace, real: true},
+		"nobody leads":                {p: metadata.Partition{Replicas: all, ISR: all, Leader: -1}, fixed: true, patience: goneGrace},
+		"on its way":                  {p: metadata.Partition{Replicas: all, ISR: all, Leader: 10001, Removing: []int32{2}}, fixed: true, patience: goneGrace},
+		"fewer replicas than the min": {p: metadata.Partition{Replicas: []int32{10001, 1}, ISR: []int32{10001, 1}, Leader: 10001}, patience: goneGrace},
 	} {
 		got := placeOf(virtual, &c.p, virtual.Only(c.p.Replicas), 3)
-		if got.urgent != c.urgent || got.real != c.real || got.fixed != c.fixed {
+		if got.patience != c.patience || got.real != c.real || got.fixed != c.fixed {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -19,6 +19,7 @@ func TestSidecarsComeAndGo(t *testing.T) {
 	e := start(t)
 	e.feed(t)
 	e.awaitEven(t, 1, 2, 3)
+	e.well(t)
 	for _, c := range []struct {
 		name string
 		run  func(t *testing.T, e *env)
@@ -85,6 +86,7 @@ func stopped(t *testing.T, e *env) {
 	e.sidecar(t, c)
 	e.awaitEven(t, 1, 2, 3)
 	e.awaitMirroring(t)
+	e.well(t)
 }
 
 // killed: a sidecar is gone without a word, and its broker lives; it is the one that coordinates
@@ -107,6 +109,7 @@ func killed(t *testing.T, e *env) {
 		t.Errorf("that took %s", took)
 	}
 	e.awaitEven(t, e.others(c)...)
+	e.well(t) // a virtual replica that is lost is no data that is
 	t.Logf("replaced %s after it was killed", time.Since(began).Round(time.Millisecond))
 	e.minISR(t, "4") // two can be there: as before
 	e.sidecar(t, c)
@@ -173,6 +176,9 @@ func pod(t *testing.T, e *env) {
 		}
 		return even(topics, e.others(c), c.Broker)
 	})
+	e.counted(t, "kafka_mirror_under_replicated_partitions", some)
+	e.counted(t, "kafka_mirror_isr_shrinks_total", some)
+	e.counted(t, "kafka_mirror_offline_partitions", none)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := node.Start(ctx); err != nil {
@@ -181,4 +187,5 @@ func pod(t *testing.T, e *env) {
 	e.sidecar(t, c)
 	e.awaitEven(t, 1, 2, 3)
 	e.awaitMirroring(t)
+	e.well(t)
 }
