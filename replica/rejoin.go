@@ -74,7 +74,7 @@ func (b *Broker) rejoin(ctx context.Context) error {
 		err := b.registerAgain(ctx)
 		switch {
 		case err == nil || ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // whoever ended ctx knows why
 		case errors.Is(err, ErrUnregistered), errors.Is(err, ErrIDTaken), errors.Is(err, ErrClusterTooOld), errors.Is(err, ErrSidecarTooOld), errors.Is(err, ErrWrongCluster):
 			return err
 		}

@@ -158,10 +158,9 @@ func (c *Cluster) Stop() error {
 		wg.Go(func() { errs[i] = n.Kill() })
 	}
 	wg.Wait()
-	errs = append(errs, c.zoo.stop())
-	var removed error
+	removed := c.zoo.stop()
 	if !c.cfg.KeepDir {
-		removed = c.removeDir()
+		removed = errors.Join(removed, c.removeDir())
 	}
 	if err := errors.Join(errors.Join(errs...), removed); err != nil {
 		return fmt.Errorf("stop cluster %s: %w", c.cfg.Name, err)
