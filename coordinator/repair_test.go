@@ -24,6 +24,10 @@ func (r *rig) reassignLocked(q *kmsg.AlterPartitionAssignmentsRequest) kmsg.Resp
 				}
 				n := *p
 				target := a.Replicas
+				if target != nil && !slices.ContainsFunc(p.Replicas, func(b int32) bool { return !slices.Contains(target, b) }) {
+					// Nothing to remove: a removal that is pending goes on.
+					target = slices.DeleteFunc(slices.Clone(target), func(b int32) bool { return slices.Contains(p.Removing, b) })
+				}
 				if target == nil {
 					target = slices.DeleteFunc(slices.Clone(p.Replicas), func(b int32) bool { return slices.Contains(p.Adding, b) })
 				}
@@ -86,6 +90,20 @@ func TestRepairs(t *testing.T) {
 			desired: Mirroring, state: PartitionState{State: Mirroring},
 			now:  func(p *metadata.Partition) { p.Removing = []int32{10001, 10002, 2} },
 			want: [][]int32{{10002, 10001, 1}},
+		},
+		"mirrored and being taken away, and nothing else is: what is pending must be replaced": {
+			desired: Mirroring, state: PartitionState{State: Mirroring},
+			now: func(p *metadata.Partition) {
+				p.Replicas, p.Adding, p.Removing = []int32{3, 1, 2, 10001, 10002}, []int32{3}, []int32{10001, 10002}
+			},
+			want: [][]int32{{10001, 3, 1, 2}, {10001, 10002, 3, 1, 2}},
+		},
+		"mirrored, and one of them on its way to be put back": {
+			desired: Mirroring, state: PartitionState{State: Mirroring},
+			now: func(p *metadata.Partition) {
+				p.Replicas, p.Adding, p.Removing = []int32{10001, 3, 1, 2, 10002}, []int32{3}, []int32{10002}
+			},
+			want: nil,
 		},
 		"mirrored, and a real one before them: they come first": {
 			desired: Mirroring, state: PartitionState{State: Mirroring},

@@ -117,7 +117,11 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 			}
 			continue
 		}
-		if work.targets[p.Partition] = towards(p, append(slices.Clone(want), v.Real(settled(p))...)); work.targets[p.Partition] == nil {
+		target, ask := putBack(v, p, want)
+		if !ask {
+			continue
+		}
+		if work.targets[p.Partition] = target; target == nil {
 			continue
 		}
 		// The controller takes no assignment that names a closed virtual broker, be it one that
@@ -127,6 +131,33 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 		}
 	}
 	return work
+}
+
+// putBack returns what to ask for to give a partition these virtual replicas in front of its
+// real ones. While a removal is pending the controller replaces it only by another one: a
+// request that removes nothing leaves it, and it would take the virtual replicas away all the
+// same. So one of them goes, and comes back with the next look; if it is the only one, the
+// removal is cancelled, and with it whatever else was asked for. ask is false while what was
+// asked for is on its way.
+func putBack(v ids.Virtual, p *metadata.Partition, want []int32) (target []int32, ask bool) {
+	target = append(slices.Clone(want), v.Real(settled(p))...)
+	if len(p.Removing) == 0 || slices.ContainsFunc(p.Replicas, func(id int32) bool { return !slices.Contains(target, id) }) {
+		return towards(p, target), true
+	}
+	if len(want) < 2 {
+		return nil, true
+	}
+	target = slices.DeleteFunc(target, func(id int32) bool { return id == goes(want, p) })
+	return towards(p, target), !slices.Equal(target, settled(p))
+}
+
+// goes is the virtual replica that is given up first: not the leader.
+func goes(want []int32, p *metadata.Partition) int32 {
+	last := want[len(want)-1]
+	if last == p.Leader {
+		last = want[len(want)-2]
+	}
+	return last
 }
 
 // inFront tells whether no real replica comes before a virtual one. A client's cancellation
