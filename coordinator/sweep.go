@@ -21,7 +21,7 @@ const (
 	// sweepPause keeps a burst of changes from causing a look each.
 	sweepPause = 20 * time.Millisecond
 	// readPause is the least time between two readings of the state topic to its end.
-	readPause = 400 * time.Millisecond
+	readPause = 200 * time.Millisecond
 	// sweepAgain is how long a request is left to work, and a hindrance to go away.
 	sweepAgain = 3 * time.Second
 	// laggardWait is how long a live replica may take to get in sync behind a real leader,
@@ -188,6 +188,16 @@ func (s *Sweeper) Foreign(tp ids.TopicPartition) bool {
 	verified := e != nil && e.verified
 	s.mu.Unlock()
 	return verified && !s.ours(e.topic, tp.TopicID)
+}
+
+// Stray tells whether a partition that has virtual replicas is no mirror's; sure is false as
+// long as the state topic was not read for it.
+func (c *Coordinator) Stray(tp ids.TopicPartition) (stray, sure bool) {
+	s, p := c.sweeper.Load(), c.img.Partition(tp)
+	if s == nil || p == nil || s.ours(p.Topic, tp.TopicID) || !slices.ContainsFunc(p.Replicas, c.cfg.Virtual.Is) {
+		return false, false
+	}
+	return true, internalTopic(p.Topic) || s.Foreign(tp)
 }
 
 // look looks once at all partitions and acts. It returns when to look again although

@@ -120,7 +120,23 @@ func TestSweeper(t *testing.T) {
 	if s.note(); s.Foreign(tp) || s.count != 2 {
 		t.Errorf("verified at once, or %d found", s.count)
 	}
+	if stray, sure := r.Stray(tp); !stray || sure {
+		t.Errorf("stray: %t, and certainly: %t", stray, sure)
+	}
 	pass(0)
+	r.change(Topic{TopicID: tp.TopicID}, func(p *metadata.Partition) { // as if nothing had been done yet
+		if p.Partition == 0 {
+			p.Replicas = []int32{2, 10001}
+		}
+	})
+	if stray, sure := r.Stray(tp); !stray || !sure {
+		t.Errorf("stray: %t, and certainly: %t", stray, sure)
+	}
+	r.change(Topic{TopicID: tp.TopicID}, func(p *metadata.Partition) {
+		if p.Partition == 0 {
+			p.Replicas = []int32{2}
+		}
+	})
 	if !s.Foreign(tp) || s.Foreign(ids.TopicPartition{TopicID: tp.TopicID, Partition: 1}) {
 		t.Error("not known as foreign after the barriers")
 	}

@@ -32,6 +32,9 @@ type Mirrors interface {
 	MirrorOf(topic ids.UUID) (mirror string, ok bool)
 	// ReadOnly tells whether a state other than STOPPED is recorded for a partition.
 	ReadOnly(tp ids.TopicPartition) bool
+	// Stray tells whether a partition that has virtual replicas is no mirror's, on its way to
+	// real brokers; sure is false until that is certain.
+	Stray(tp ids.TopicPartition) (stray, sure bool)
 }
 
 // Lineage answers consumers' OffsetForLeaderEpoch for mirror partitions.
@@ -189,10 +192,32 @@ func (p *Proxy) mirrorOf(t readonly.Topic, partition int32) (string, bool) {
 func (p *Proxy) readOnly(id ids.UUID, partition int32) bool {
 	if partition != readonly.AnyPartition {
 		tp := ids.TopicPartition{TopicID: id, Partition: partition}
-		return p.deps.Leaders.assigned(tp) || p.deps.Mirrors.ReadOnly(tp)
+		if !p.deps.Leaders.assigned(tp) && !p.deps.Mirrors.ReadOnly(tp) {
+			return false
+		}
+		// Clients of an ordinary topic wait until it is on real brokers, as they do for a leader.
+		stray, sure := p.deps.Mirrors.Stray(tp)
+		return !stray || !sure
 	}
 	for _, part := range p.deps.View.TopicPartitions(id) {
 		if p.readOnly(id, part.Partition) {
+			return true
+		}
+	}
+	return false
+}
+
+// unsure tells whether a partition that has virtual replicas may be an ordinary topic's.
+func (p *Proxy) unsure(t readonly.Topic, partition int32) bool {
+	id := t.ID
+	if id.IsZero() {
+		id, _ = p.deps.View.Topic(t.Name)
+	}
+	for _, part := range p.deps.View.TopicPartitions(id) {
+		if partition != readonly.AnyPartition && partition != part.Partition {
+			continue
+		}
+		if stray, sure := p.deps.Mirrors.Stray(ids.TopicPartition{TopicID: id, Partition: part.Partition}); stray && !sure {
 			return true
 		}
 	}

@@ -141,9 +141,15 @@ func (v *fakeView) Subscribe(fn func(metadata.Delta)) func() {
 type fakeMirrors struct {
 	of       map[ids.UUID]string
 	readOnly map[ids.TopicPartition]bool
+	stray    map[ids.TopicPartition]bool // with whether that is sure
 }
 
 func (m fakeMirrors) MirrorOf(id ids.UUID) (string, bool) { n, ok := m.of[id]; return n, ok }
+func (m fakeMirrors) Stray(tp ids.TopicPartition) (stray, sure bool) {
+	sure, stray = m.stray[tp]
+	return stray, sure
+}
+
 func (m fakeMirrors) ReadOnly(tp ids.TopicPartition) bool { return m.readOnly[tp] }
 
 // mirrorPart is a partition that virtual broker 10001 leads, with real replicas 2 and 1.

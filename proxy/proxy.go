@@ -124,6 +124,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 	p.rows = rowsFor(cfg, deps)
 	p.rules = readonly.Rules{
 		Lookup:     p.mirrorOf,
+		Unsure:     p.unsure,
 		TopicName:  deps.View.TopicName,
 		Code:       cfg.ReadOnlyError,
 		StateTopic: stateTopic,

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -181,6 +182,30 @@ func TestProduceByRecordedState(t *testing.T) {
 	p := resp.Topics[0].Partitions[0]
 	if p.ErrorCode != 44 || !strings.Contains(*p.ErrorMessage, "--stop --mirror dr --topics m") {
 		t.Fatalf("error %d %v", p.ErrorCode, p.ErrorMessage)
+	}
+}
+
+// TestProduceToStrays: a partition of an ordinary topic that is on virtual brokers for a moment
+// is the broker's business, who says that he does not lead it; one that may be such is to be
+// asked for again. What is done with whole topics is not held up.
+func TestProduceToStrays(t *testing.T) {
+	view := newFakeView(mirrorPart("s", topicID(1), 0), mirrorPart("s", topicID(1), 1))
+	b := brokerForWrites(t)
+	s := setup{view: view}
+	s.deps.Mirrors = fakeMirrors{
+		readOnly: map[ids.TopicPartition]bool{{TopicID: topicID(1), Partition: 0}: true}, // it has virtual replicas
+		stray:    map[ids.TopicPartition]bool{{TopicID: topicID(1), Partition: 0}: true, {TopicID: topicID(1), Partition: 1}: false},
+	}
+	_, addr := s.start(t, b)
+	resp := dial(t, addr).ask(produceRequest(9, 1, "s", 0, 1)).(*kmsg.ProduceResponse)
+	if p := resp.Topics[0].Partitions; p[0].ErrorCode != 0 || p[1].ErrorCode != errNotLeaderOrFollower {
+		t.Errorf("codes %d and %d", p[0].ErrorCode, p[1].ErrorCode)
+	}
+	s.deps.Mirrors.(fakeMirrors).stray[ids.TopicPartition{TopicID: topicID(1), Partition: 1}] = true
+	del := kmsg.NewPtrDeleteTopicsRequest()
+	del.Version, del.TopicNames = 5, []string{"s"}
+	if dial(t, addr).ask(del); !slices.ContainsFunc(b.requests(), func(r gotRequest) bool { return r.key == int16(kmsg.DeleteTopics) }) {
+		t.Error("the topic cannot be deleted")
 	}
 }
 

@@ -73,6 +73,9 @@ type Rules struct {
 	// Pending says that it is not known yet what is a mirror topic: everything is
 	// refused, with an error that clients retry.
 	Pending bool
+	// Unsure tells whether what Lookup finds may be an ordinary topic's, which is refused with
+	// an error that clients retry; nil: never.
+	Unsure func(t Topic, partition int32) bool
 	// Fenced tells for how long writes to a topic are held back; nil: none are.
 	Fenced func(topic string) (left time.Duration, ok bool)
 }
@@ -105,6 +108,9 @@ func (r *Rules) check(t Topic, partition int32) (refusal, bool) {
 	mirror, ok := r.Lookup(t, partition)
 	if !ok {
 		return refusal{}, false
+	}
+	if mirror == "" && r.Unsure != nil && r.Unsure(t, partition) {
+		return refusal{kind: byPending, topic: r.name(t)}, true
 	}
 	return refusal{kind: byMirror, topic: r.name(t), mirror: mirror}, true
 }

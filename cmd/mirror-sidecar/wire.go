@@ -398,6 +398,8 @@ func (m mirrors) MirrorOf(topic ids.UUID) (string, bool) {
 	return mirror.Name, ok
 }
 
+func (m mirrors) Stray(tp ids.TopicPartition) (stray, sure bool) { return m.co.Stray(tp) }
+
 func (m mirrors) ReadOnly(tp ids.TopicPartition) bool {
 	_, ro := m.co.ReadOnly(tp)
 	return ro
