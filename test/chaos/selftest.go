@@ -24,7 +24,7 @@ func plantAll(ctx context.Context, opt options) (err error) {
 		return err
 	}
 	defer source.Stop() //nolint:errcheck // what it says comes too late
-	dest, err := stack.Start(ctx, stack.Config{Kafka: harness.Config{Name: "destination", Version: opt.version, Brokers: 2, Log: opt.log}, Bin: opt.bin, Log: opt.log})
+	dest, err := stack.Start(ctx, stack.Config{Kafka: harness.Config{Name: "destination", Version: opt.version, Brokers: 2, Properties: map[string]string{"default.replication.factor": "2"}, Log: opt.log}, Bin: opt.bin, Log: opt.log})
 	if err != nil {
 		return err
 	}
