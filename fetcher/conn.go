@@ -79,6 +79,7 @@ type conn struct {
 	mechanism   sasl.Mechanism
 	expiry      time.Time // when to authenticate again, zero: never
 	throttled   time.Time // no request before this
+	answered    bool      // a fetch, at least once
 }
 
 // connect dials and makes a connection ready for Fetch.

@@ -206,11 +206,48 @@ func TestConnectionEndedWhileIdle(t *testing.T) {
 	a.release()
 	one.r.Reset(ended{}) // the broker's end of it was seen, whatever the kernel would still deliver
 	two, a, err := w.exchange(t.Context(), one, q())
-	if err != nil || two == one {
+	if !errors.Is(err, errAnew) || two == nil || two == one {
 		t.Fatalf("after the connection's end: %v", err)
 	}
+	if two, a, err = w.exchange(t.Context(), two, q()); err != nil {
+		t.Fatalf("on the new connection: %v", err)
+	}
 	a.release()
+
+	// One that never answered a fetch is no idle one.
+	three, err := d.connect(t.Context(), w.key.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	three.r.Reset(ended{})
+	if _, _, err := w.exchange(t.Context(), three, q()); err == nil || errors.Is(err, errAnew) {
+		t.Errorf("a connection that ends at once: %v", err)
+	}
 	two.close()
+}
+
+// Whoever answers on a new connection has to show first what was read last, and that costs no time.
+func TestConnectedAnew(t *testing.T) {
+	c := newSource(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "a"))
+	cl := newClient(t, c.ListenAddrs())
+	f := newFetcher(t, c.ListenAddrs(), func(cfg *Config) { cfg.Backoff = time.Hour })
+	s := newSink()
+	f.Add(Partition{Topic: "a", LastFetchedEpoch: -1, Sink: s})
+	s.waitNext(t, produce(t, cl, "a", 0, 3))
+	asked := spyOn(c)
+	c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		return nil, errors.New("the connection ends"), true
+	})
+	s.waitNext(t, produce(t, cl, "a", 0, 2))
+	s.waitNext(t, produce(t, cl, "a", 0, 1))
+	again := false
+	_, all := asked.requests()
+	for _, a := range all {
+		again = again || a.offset < 3
+	}
+	if !again || len(s.errs) > 0 || f.Stats().Batches != 6 {
+		t.Errorf("shown again: %t; errors %v; %+v", again, s.errs, f.Stats())
+	}
 }
 
 // ended reads like a connection that the other side has closed.

@@ -3,6 +3,7 @@ package fetcher
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -257,26 +258,32 @@ func (w *worker) start(ctx context.Context, l *lane, parts []*part, short bool) 
 	return true
 }
 
-// exchange asks over c, or over a new connection if there is none or the broker ended it
-// while nobody looked.
+// errAnew says that the broker ended a connection while nobody looked, and that there is a new one.
+// Who answers there has to show first what was read last.
+var errAnew = errors.New("connected anew")
+
+// exchange asks over c, or over a new connection if there is none. If the broker has ended it
+// meanwhile, the error is errAnew and the connection a new one.
 func (w *worker) exchange(ctx context.Context, c *conn, q *question) (*conn, *reply, error) {
-	for {
-		used := c != nil
-		if !used {
-			var err error
-			if c, err = w.dialer.connect(ctx, w.key.addr); err != nil {
-				return nil, nil, err
-			}
-		}
-		a, err := c.fetch(ctx, q, w.f.cfg.Buffers, w.f.cfg.Tagger)
-		if err == nil {
-			return c, a, nil
-		}
-		if !used || !hungUp(err) || ctx.Err() != nil {
+	if c == nil {
+		var err error
+		if c, err = w.dialer.connect(ctx, w.key.addr); err != nil {
 			return nil, nil, err
 		}
-		c = nil
 	}
+	used := c.answered
+	a, err := c.fetch(ctx, q, w.f.cfg.Buffers, w.f.cfg.Tagger)
+	if err == nil {
+		c.answered = true
+		return c, a, nil
+	}
+	if !used || !hungUp(err) || ctx.Err() != nil {
+		return nil, nil, err
+	}
+	if c, err = w.dialer.connect(ctx, w.key.addr); err != nil {
+		return nil, nil, err
+	}
+	return c, nil, errAnew
 }
 
 // question builds the fetch of a lane's partitions. It is a full request without a
@@ -349,6 +356,15 @@ func (w *worker) take(ctx context.Context, r result) {
 	// Sinks that keep what they get hold it by now.
 	defer r.answer.release()
 	err := r.err
+	if errors.Is(err, errAnew) {
+		for _, p := range l.asks {
+			if !p.removed.Load() && p.owner.Load() == w && p.lane == l {
+				p.lane, p.hot = nil, true
+				p.anchor.arm()
+			}
+		}
+		return
+	}
 	if err == nil && r.answer.resp.ErrorCode != 0 {
 		err = fmt.Errorf("broker %s answers a fetch with %s", w.key.addr, codeName(r.answer.resp.ErrorCode))
 	}

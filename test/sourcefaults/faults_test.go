@@ -269,11 +269,7 @@ func rollingRestart(t *testing.T, e *env) {
 // outage kills the whole source for minutes.
 func outage(t *testing.T, e *env) {
 	began := time.Now()
-	for _, n := range e.src.Nodes() {
-		if err := n.Kill(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	e.killSource(t)
 	e.waitDetail(t, "SOURCE_UNAVAILABLE", e.load.TopicNames()...)
 	t.Logf("SOURCE_UNAVAILABLE after %v", time.Since(began).Round(100*time.Millisecond))
 	before := e.toSource.Stats()

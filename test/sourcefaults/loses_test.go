@@ -113,11 +113,7 @@ func restored(t *testing.T, e *env) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	backup := t.TempDir()
-	for _, n := range e.src.Nodes() {
-		if err := n.Stop(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
+	e.killSource(t)
 	e.eachData(t, backup, func(data, kept string) error { return copyAll(data, kept) })
 	e.launchSource(ctx, t)
 	e.write(t, topic, 2, 30, 100)
@@ -147,13 +143,19 @@ func restored(t *testing.T, e *env) {
 func (e *env) restore(ctx context.Context, t *testing.T, backup string) {
 	t.Helper()
 	e.toSource.Cut()
+	e.killSource(t)
+	e.eachData(t, backup, func(data, kept string) error { return errors.Join(os.RemoveAll(data), copyAll(kept, data)) })
+	e.launchSource(ctx, t)
+}
+
+// killSource ends all nodes. In an orderly way the last ones would wait for a quorum that is gone.
+func (e *env) killSource(t *testing.T) {
+	t.Helper()
 	for _, n := range e.src.Nodes() {
 		if err := n.Kill(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	e.eachData(t, backup, func(data, kept string) error { return errors.Join(os.RemoveAll(data), copyAll(kept, data)) })
-	e.launchSource(ctx, t)
 }
 
 func (e *env) eachData(t *testing.T, backup string, do func(data, kept string) error) {
