@@ -43,6 +43,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"follower gave up", true, followerGaveUp},
 		{"killed", false, killed},
 		{"lags beyond the buffer", false, lags},
+		{"throttled", false, throttled},
 		{"new follower", false, func(t *testing.T, e *env) { newFollower(t, e, bytes) }},
 		{"new disk", false, func(t *testing.T, e *env) { wiped(t, e, false, bytes) }},
 		{"rolling restart", false, rollingRestart},
@@ -266,4 +267,46 @@ func (e *env) reassign(t *testing.T, topic string, partition int32, replicas []i
 		}
 		return err
 	})
+}
+
+// throttled: a follower that is told to copy slowly falls behind what a sidecar keeps. It has
+// not given up, and is served when it may go on.
+func throttled(t *testing.T, e *env) {
+	const id = int32(3)
+	was, _, err := e.partition(t.Context(), bulk, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, written := e.counters(t), e.load.Total()
+	begun := time.Now()
+	limit := func(op kadm.IncrementalOp) {
+		rate, replicas := "100000", fmt.Sprintf("0:%d", id)
+		broker := kadm.AlterConfig{Op: op, Name: "follower.replication.throttled.rate", Value: &rate}
+		topic := kadm.AlterConfig{Op: op, Name: "follower.replication.throttled.replicas", Value: &replicas}
+		harness.AwaitT(t, patience, "the throttle", func(ctx context.Context) error {
+			b, err := e.dstAdmin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{broker}, id)
+			if err == nil {
+				err = b[0].Err
+			}
+			if err != nil {
+				return err
+			}
+			r, err := e.dstAdmin.AlterTopicConfigs(ctx, []kadm.AlterConfig{topic}, bulk)
+			if err == nil {
+				err = r[0].Err
+			}
+			return err
+		})
+	}
+	limit(kadm.SetConfig)
+	const more = 4 * bufferBytes
+	e.fill(t, more)
+	e.inISR(t, id, bulk, 0, false)
+	e.moves(t)
+	limit(kadm.DeleteConfig)
+	e.afterwards(t, "throttled", begun, bulk)
+	if now, _, err := e.partition(t.Context(), bulk, 0); err != nil || now.LeaderEpoch != was.LeaderEpoch {
+		t.Errorf("leader epoch %d, %v; it was %d", now.LeaderEpoch, err, was.LeaderEpoch)
+	}
+	e.readOnceMore(t, before, written.Acked, more)
 }
