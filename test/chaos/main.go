@@ -28,6 +28,7 @@ func main() {
 	var opt options
 	minutes := flag.Float64("minutes", 20, "length of the part with faults")
 	flag.Uint64Var(&opt.seed, "seed", 1, "what the schedule is made from")
+	flag.IntVar(&opt.from, "from", 1, "first round that is dealt, to come to one that went wrong")
 	flag.StringVar(&opt.bin, "bin", ownFolder(), "folder of mirror-sidecar and kafka-cluster-mirrors")
 	flag.StringVar(&opt.report, "report", "", "file for the report as JSON; its text goes beside it")
 	flag.StringVar(&opt.keep, "keep", "", "folder for the processes' logs, if something is wrong")

@@ -9,6 +9,7 @@ import (
 type options struct {
 	seed    uint64
 	length  time.Duration // rounds begin within it
+	from    int           // rounds before it are left out, to come to one that went wrong
 	bin     string        // folder of the two binaries
 	report  string        // file for the report as JSON; the text goes beside it
 	keep    string        // folder for the logs of a run that failed

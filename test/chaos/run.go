@@ -58,7 +58,11 @@ func (c *chaos) rounds(ctx context.Context) error {
 	before := c.load.Total()
 	begun := time.Now()
 	for n := 1; time.Since(begun) < c.opt.length; n++ {
-		ok, err := c.round(ctx, n, s.next())
+		plans := s.next()
+		if n < c.opt.from {
+			continue
+		}
+		ok, err := c.round(ctx, n, plans)
 		if err != nil {
 			return err
 		}
