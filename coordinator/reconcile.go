@@ -345,6 +345,9 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 		return 0, err
 	}
 	parts := r.c.img.TopicPartitions(id)
+	if r.byHand(t, parts) {
+		return 0, r.stopByHand(ctx, t)
+	}
 	if err := r.lock(ctx, t, parts, n); err != nil {
 		return 0, err
 	}

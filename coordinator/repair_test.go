@@ -157,6 +157,11 @@ func TestRepairs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			topic := r.mirrorTopic("t", c.desired, Mirroring)
+			if c.desired != Stopped {
+				r.mu.Lock()
+				r.configs["t"] = map[string]string{configMaxMessageBytes: "0"} // else it was handed back by hand
+				r.mu.Unlock()
+			}
 			r.change(topic, c.now)
 			c.state.LeaderEpoch = 3
 			topic.Wanted = map[string]*string{configMinISR: ptr("1")} // so that no broker is asked for its default

@@ -81,7 +81,9 @@ func (r *Reconciler) handBack(ctx context.Context, t Topic) (left bool, again ti
 	// Where a real broker leads, no leading sidecar says how far the mirror came. It must be
 	// known before anybody can write behind it.
 	for _, p := range parts {
-		if len(restore) > 0 && !v.Is(p.Leader) {
+		// Without the lock and without virtual replicas somebody may have written behind it already.
+		mirrored := slices.ContainsFunc(p.Replicas, v.Is) || r.c.locked(t.Name)
+		if len(restore) > 0 && !v.Is(p.Leader) && mirrored {
 			if err := r.recordEnd(ctx, t, p); err != nil {
 				return false, 0, err
 			}

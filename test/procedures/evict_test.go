@@ -135,8 +135,18 @@ func (w *world) mirroredAgain(ctx context.Context, args []string) error {
 
 // stillMirrored looks whether everything that a mirror has goes on, without the broker that left.
 func (w *world) stillMirrored(ctx context.Context, args []string) error {
+	return w.describes(ctx, args[0], "MIRRORING")
+}
+
+// staysStopped looks whether sidecars take a hand-back by hand for the stop that it is.
+func (w *world) staysStopped(ctx context.Context, args []string) error {
+	return w.describes(ctx, args[0], "STOPPED")
+}
+
+// describes waits until all partitions of a mirror are in a state.
+func (w *world) describes(ctx context.Context, mirror, state string) error {
 	return await(ctx, func() error {
-		out, err := w.dst.CLI(ctx, "--describe", "--mirror", args[0])
+		out, err := w.dst.CLI(ctx, "--describe", "--mirror", mirror)
 		if err != nil {
 			return err
 		}
@@ -145,7 +155,7 @@ func (w *world) stillMirrored(ctx context.Context, args []string) error {
 			return errors.New("nothing is described")
 		}
 		for _, l := range lines {
-			if !strings.HasSuffix(l, "MIRRORING") {
+			if !strings.HasSuffix(strings.TrimSpace(l), state) {
 				return errors.New(l)
 			}
 		}

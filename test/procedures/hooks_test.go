@@ -52,6 +52,7 @@ func (w *world) hooks() map[string]hookFunc {
 		"reads committed":  w.readsCommitted,
 		"mirrored":         w.mirrored,
 		"led by":           w.ledByReal,
+		"stays stopped":    w.staysStopped,
 	}
 }
 
