@@ -74,7 +74,7 @@ func (e *env) loses(t *testing.T, c *stack.Sidecar, limit time.Duration, do func
 // stopped: a clean stop hands over before the process ends, and the sidecar leads again when it
 // is back.
 func stopped(t *testing.T, e *env) {
-	c := e.dst.Sidecars[0]
+	c := e.dst.Sidecar(e.others(e.coordinator(t))[0])
 	f := e.loses(t, c, 2*time.Second, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -119,7 +119,8 @@ func killed(t *testing.T, e *env) {
 // restarted: a new process ends its predecessor's session, so its death is certain and nobody
 // waits for the session to run out.
 func restarted(t *testing.T, e *env) {
-	c := e.dst.Sidecars[2]
+	// Not one that has come back lately: it would have to stay longer before it leads again.
+	c := e.dst.Sidecar(e.others(e.coordinator(t))[1])
 	f := e.loses(t, c, session, func() error {
 		if err := c.Kill(); err != nil {
 			return err
