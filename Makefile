@@ -25,6 +25,8 @@ GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
 SHORT_TIMEOUT ?= 3m
 REAL_TIMEOUT  ?= 20m
 FUZZ_TIME     ?= 20s
+# Of `make chaos` and `make model`: the same seed deals the same faults, walks the same walks.
+SEED          ?= 1
 # The packages whose real-broker tests are too long for every run; they have targets of their own.
 LONG_PACKAGES := /test/bench$$
 
@@ -83,9 +85,15 @@ conformance: ## Every promise of docs/contract.md on real brokers, 4.3 and 4.4 f
 procedures: ## The operator's procedures in docs/procedures, all of them executed from their pages (minutes)
 	MIRROR_PROCEDURES_LONG=1 $(GO) test ./test/procedures -count=1 -v -timeout $(REAL_TIMEOUT)
 
+STEPS ?= 20000000
+.PHONY: model
+model: ## The state machine of leading in a model of its cluster: every state of small worlds, random walks (STEPS= SEED=)
+	$(GO) test ./replica/leading -run '^TestModel' -count=1 -v -timeout 120m -model.long -model.steps=$(STEPS) -model.seed=$(SEED)
+
 .PHONY: mutants
-mutants: ## Remove each rule of leading in turn: a test must notice (minutes)
-	$(GO) run ./test/mutants
+mutants: ## Remove each rule of leading in turn: a test must notice (minutes); docs/safety/mutants.md lists who does
+	@mkdir -p $(BUILD)/reports
+	$(GO) run ./test/mutants -json $(BUILD)/reports/mutants.json -doc docs/safety/mutants.md
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target, FUZZ_TIME each (20s)
@@ -99,7 +107,6 @@ cover: ## Coverage of the short tests: build/cover.html
 	@$(GO) tool cover -func=$(BUILD)/cover.out | tail -n 1
 
 MINUTES ?= 20
-SEED    ?= 1
 .PHONY: chaos
 chaos: build ## Faults of all kinds by a seed, under load, every log read raw (MINUTES=20 SEED=1)
 	@mkdir -p $(BUILD)/reports
@@ -117,6 +124,11 @@ SURVIVE := availability placement lastreplica brokerfaults sourcefaults netfault
 .PHONY: survive
 survive: ## The long forms of the fault tests: all orders, all pairs of parties, large amounts (an hour)
 	MIRROR_FULL=1 $(GO) test $(SURVIVE:%=./test/%) -count=1 -p 1 -v -timeout 60m
+
+.PHONY: versions
+versions: ## Every destination and source version, upgrades under load: a table in docs/versions.md (half an hour)
+	@mkdir -p $(BUILD)/reports
+	MIRROR_FULL=1 MIRROR_VERSIONS_REPORT=$(abspath $(BUILD))/reports/versions.json $(GO) test ./test/versions -count=1 -v -timeout 90m
 
 .PHONY: stop
 stop: ## A sidecar, its broker or the coordinator goes after each step of a stop (5 minutes)
