@@ -205,7 +205,7 @@ func TestConnectionEndedWhileIdle(t *testing.T) {
 	}
 	a.release()
 	one.r.Reset(ended{}) // the broker's end of it was seen, whatever the kernel would still deliver
-	two, a, err := w.exchange(t.Context(), one, q())
+	two, _, err := w.exchange(t.Context(), one, q())
 	if !errors.Is(err, errAnew) || two == nil || two == one {
 		t.Fatalf("after the connection's end: %v", err)
 	}
