@@ -193,6 +193,7 @@ func (m *Machine) progress(now time.Time) {
 		m.advance()
 		m.reread()
 		m.retake()
+		m.regain()
 	}
 	m.maintainISR(now)
 	m.rest()
@@ -770,6 +771,22 @@ func (m *Machine) retake() {
 		}
 	}
 	m.resign(m.epoch, "no replica that may hold the data has reached the high watermark")
+}
+
+// regain gives up leadership when every real member of the ISR ends below what was read:
+// nobody can serve what lies between, and a new takeover begins where they are. With a
+// compaction gap an entry of the lineage begins before the first record of its epoch, so that a
+// log that was cut to that record no longer has the epoch, and is cut once more.
+func (m *Machine) regain() {
+	real := m.cfg.Virtual.Real(m.view.ISR)
+	for _, id := range real {
+		if f := m.followers[id]; f == nil || !f.valid || f.end >= m.bufferStart {
+			return
+		}
+	}
+	if len(real) > 0 && m.phase == Leading {
+		m.resign(m.epoch, fmt.Sprintf("all that is in sync ends below %d, where reading began", m.bufferStart))
+	}
 }
 
 // lastRealISR is what is left in the assignment of the last ISR with a real member.

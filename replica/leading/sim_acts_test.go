@@ -111,22 +111,20 @@ func (a simAct) String() string { return fmt.Sprintf("%s %d (%d)", simKinds[a.ki
 
 // parseActs reads what String has written, one act a line; what a line has beside is
 // skipped, and so are lines without an act.
-func parseActs(text string) (acts []simAct, err error) {
+func parseActs(text string) (acts []simAct) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		for k := range actKinds {
-			rest, ok := strings.CutPrefix(line, simKinds[k].name+" ")
-			if !ok {
-				continue
-			}
 			a := simAct{kind: k}
-			if _, err := fmt.Sscanf(rest, "%d (%d)", &a.who, &a.n); err != nil {
-				return nil, fmt.Errorf("%q: %w", line, err)
+			// One name may be the beginning of another.
+			if rest, ok := strings.CutPrefix(line, simKinds[k].name+" "); ok {
+				if _, err := fmt.Sscanf(rest, "%d (%d)", &a.who, &a.n); err == nil {
+					acts = append(acts, a)
+				}
 			}
-			acts = append(acts, a)
 		}
 	}
-	return acts, nil
+	return acts
 }
 
 // possible leaves out what the configuration never has.
