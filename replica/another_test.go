@@ -1,0 +1,103 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// heldSource is a source that shows one batch.
+type heldSource struct {
+	*wishSource
+	batch batch.Batch
+	err   error
+	asked int64
+}
+
+func (s *heldSource) BatchAt(_ context.Context, _ string, _ int32, offset int64) (batch.Batch, error) {
+	s.asked = offset
+	return s.batch, s.err
+}
+
+// TestAnotherLog compares what a real replica shows last with what the source holds there.
+func TestAnotherLog(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic("t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	for range 3 {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Value: []byte("v")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host, portText, err := net.SplitHostPort(c.ListenAddrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp := ids.TopicPartition{TopicID: ids.UUID(c.TopicInfo("t").TopicID)}
+	img := metadata.NewImage(10000)
+	img.Set([]*metadata.Partition{{TopicID: tp.TopicID, Topic: "t", Replicas: []int32{10001, 0}, ISR: []int32{10001, 0}}},
+		[]metadata.Broker{{ID: 0, Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: host, Port: uint16(port)}}}}, nil)
+	brokers := NewBrokers(img, "INTERNAL", nil)
+	t.Cleanup(brokers.Close)
+	m := &Manager{cfg: ManagerConfig{ID: 10001, Virtual: 10000}, image: img, calls: brokers}
+	p := &partition{m: m, tp: tp, topic: "t", log: slog.New(slog.DiscardHandler)}
+
+	held, err := m.lastBatch(t.Context(), 0, p, 3)
+	if err != nil || held == nil || held.BaseOffset() != 2 {
+		t.Fatalf("the replica shows %v, %v", held, err)
+	}
+	// What it has not got is not asked of the source.
+	if below, err := m.lastBatch(t.Context(), 0, p, 2); err != nil || below.BaseOffset() != 1 {
+		t.Errorf("below 2: %v, %v", below, err)
+	}
+	other := append(batch.Batch(nil), held...)
+	other.SetProducerID(held.ProducerID() + 1)
+	for _, tc := range []struct {
+		name  string
+		there batch.Batch
+		err   error
+		below int64
+		want  bool
+	}{
+		{"the same", held, nil, 3, false},
+		{"another", other, nil, 3, true},
+		{"nothing there any more", nil, nil, 3, false},
+		{"no answer", nil, errors.New("gone"), 3, false},
+		{"nothing here", other, nil, 0, false},
+	} {
+		src := &heldSource{batch: tc.there, err: tc.err, asked: -1}
+		got, err := p.another(t.Context(), src, tc.below)
+		if got != tc.want || !errors.Is(err, tc.err) {
+			t.Errorf("%s: %t, %v", tc.name, got, err)
+		}
+		if tc.below > 0 && src.asked != 2 {
+			t.Errorf("%s: asked for offset %d", tc.name, src.asked)
+		}
+	}
+	// A replica that does not answer proves nothing.
+	img.Set(nil, []metadata.Broker{}, nil)
+	if got, err := p.another(t.Context(), &heldSource{batch: other}, 3); got || err != nil {
+		t.Error(got, err)
+	}
+}
