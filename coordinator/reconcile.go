@@ -28,6 +28,8 @@ const (
 	topicsAtOnce = 8
 	// stepTimeout bounds one topic's step of one pass.
 	stepTimeout = 45 * time.Second
+	// assignedTimeout is how long the metadata log may take to show a reassignment.
+	assignedTimeout = 3 * time.Second
 	// A topic that failed is tried again after a while that doubles.
 	firstBackoff, lastBackoff = 500 * time.Millisecond, 30 * time.Second
 )
@@ -383,7 +385,8 @@ func (r *Reconciler) assign(ctx context.Context, topic string, id ids.UUID, targ
 		return err
 	}
 	failpoint("assign.sent")
-	waitCtx, cancel := context.WithTimeout(ctx, adminTimeout)
+	// Somebody else's change may have come after it: that is for the next look.
+	waitCtx, cancel := context.WithTimeout(ctx, assignedTimeout)
 	defer cancel()
 	err = r.c.img.Wait(waitCtx, func() bool {
 		for p, want := range targets {

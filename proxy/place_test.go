@@ -44,6 +44,12 @@ type cordonless struct {
 	got []string
 }
 
+func (f *cordonless) asked() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.got)
+}
+
 func (f *cordonless) answer(req kmsg.Request) kmsg.Response {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -175,8 +181,8 @@ func TestCreateTopicsIsPlaced(t *testing.T) {
 					t.Errorf("message %v", a.ErrorMessage)
 				}
 			}
-			if !slices.Equal(f.got, c.got) || !slices.Equal(got, c.answers) {
-				t.Errorf("the controller created %q, want %q; answers %q, want %q", f.got, c.got, got, c.answers)
+			if !slices.Equal(f.asked(), c.got) || !slices.Equal(got, c.answers) {
+				t.Errorf("the controller created %q, want %q; answers %q, want %q", f.asked(), c.got, got, c.answers)
 			}
 		})
 	}
@@ -206,8 +212,8 @@ func TestCreatePartitionsIsPlaced(t *testing.T) {
 		}
 		codes = append(codes, a.ErrorCode)
 	}
-	if want := []string{"o to 3 [2 3] [3 1]", "unknown to 4", "p to 2 [3]", "gone to 2"}; !slices.Equal(f.got, want) {
-		t.Errorf("the controller got %q, want %q", f.got, want)
+	if want := []string{"o to 3 [2 3] [3 1]", "unknown to 4", "p to 2 [3]", "gone to 2"}; !slices.Equal(f.asked(), want) {
+		t.Errorf("the controller got %q, want %q", f.asked(), want)
 	}
 	if !slices.Equal(codes, []int16{0, 44, 0, 0, 0}) {
 		t.Errorf("codes %v", codes)

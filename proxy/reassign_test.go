@@ -48,6 +48,12 @@ func (a *fakeAssignments) Open(_ context.Context, virtual []int32) (func(), erro
 	}, nil
 }
 
+func (a *fakeAssignments) logged() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.log)
+}
+
 func (a *fakeAssignments) isOpen() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -61,6 +67,12 @@ type controller struct {
 
 	mu  sync.Mutex // guards the following
 	got []string
+}
+
+func (f *controller) asked() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.got)
 }
 
 func (f *controller) answer(req kmsg.Request) kmsg.Response {
@@ -199,9 +211,9 @@ func TestReassignments(t *testing.T) {
 					}
 				}
 			}
-			if !slices.Equal(codes, c.codes) || !slices.Equal(f.got, c.got) || !slices.Equal(c.a.log, c.log) || !strings.Contains(messages, c.message) {
+			if !slices.Equal(codes, c.codes) || !slices.Equal(f.asked(), c.got) || !slices.Equal(c.a.logged(), c.log) || !strings.Contains(messages, c.message) {
 				t.Errorf("codes %v, want %v; the controller got %q, want %q; windows %q, want %q; told %q, want %q",
-					codes, c.codes, f.got, c.got, c.a.log, c.log, messages, c.message)
+					codes, c.codes, f.asked(), c.got, c.a.logged(), c.log, messages, c.message)
 			}
 		})
 	}

@@ -187,7 +187,7 @@ func TestProduceByRecordedState(t *testing.T) {
 
 // TestProduceToStrays: a partition of an ordinary topic that is on virtual brokers for a moment
 // is the broker's business, who says that he does not lead it; one that may be such is to be
-// asked for again. What is done with whole topics is not held up.
+// asked for again.
 func TestProduceToStrays(t *testing.T) {
 	view := newFakeView(mirrorPart("s", topicID(1), 0), mirrorPart("s", topicID(1), 1))
 	b := brokerForWrites(t)
@@ -201,7 +201,13 @@ func TestProduceToStrays(t *testing.T) {
 	if p := resp.Topics[0].Partitions; p[0].ErrorCode != 0 || p[1].ErrorCode != errNotLeaderOrFollower {
 		t.Errorf("codes %d and %d", p[0].ErrorCode, p[1].ErrorCode)
 	}
-	s.deps.Mirrors.(fakeMirrors).stray[ids.TopicPartition{TopicID: topicID(1), Partition: 1}] = true
+}
+
+func TestStraysAreDeleted(t *testing.T) {
+	b := brokerForWrites(t)
+	s := setup{view: newFakeView(mirrorPart("s", topicID(1), 0))}
+	s.deps.Mirrors = fakeMirrors{stray: map[ids.TopicPartition]bool{{TopicID: topicID(1), Partition: 0}: true}}
+	_, addr := s.start(t, b)
 	del := kmsg.NewPtrDeleteTopicsRequest()
 	del.Version, del.TopicNames = 5, []string{"s"}
 	if dial(t, addr).ask(del); !slices.ContainsFunc(b.requests(), func(r gotRequest) bool { return r.key == int16(kmsg.DeleteTopics) }) {
