@@ -209,7 +209,7 @@ func (r *Reconciler) seat(mirror string, now time.Time, seen map[int32]presence,
 				if s, _ := r.c.view.State(mirror, tp); refusedStart(s) {
 					continue
 				}
-				places = append(places, placeOf(v, p, has, r.minISRNow(t.Name)))
+				places = append(places, placeOf(v, p, r.comingBack(now, seen, has), r.minISRNow(t.Name)))
 			}
 		}
 	}
@@ -227,6 +227,24 @@ func (r *Reconciler) seat(mirror string, now time.Time, seen map[int32]presence,
 		made.list[p.tp] = lists[i]
 	}
 	return made
+}
+
+// comingBack leaves out the virtual brokers that do not come back: those that were unregistered,
+// as an eviction does, and have not registered again.
+func (r *Reconciler) comingBack(now time.Time, seen map[int32]presence, has []int32) []int32 {
+	return slices.DeleteFunc(slices.Clone(has), func(id int32) bool {
+		if _, registered := r.c.img.Broker(id); registered {
+			return false
+		}
+		p, known := seen[id]
+		if !known { // it may be registering right now: it is waited for from here on
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.seen[id] = presence{epoch: -1, since: now}
+			return false
+		}
+		return !p.there(now)
+	})
 }
 
 // seatMore returns the virtual replicas of partitions that a mirror is about to get.
