@@ -131,8 +131,9 @@ func (s *Sweeper) remember(p *metadata.Partition) *stray {
 		}
 		s.found[tp] = e
 	}
-	if !reassigning(p) {
-		e.left = s.c.cfg.Virtual.Real(p.ISR)
+	e.left = s.c.cfg.Virtual.Real(p.ISR)
+	if reassigning(p) {
+		e.left = s.c.cfg.Virtual.Real(settled(p))
 	}
 	return e
 }
@@ -490,9 +491,10 @@ func sweep(v ids.Virtual, p *metadata.Partition, e stray, live func(int32) bool,
 		// What they hold may be all there is. The virtual leader lets them in.
 		return nil, fmt.Sprintf("broker %s to get in sync", list(v.Real(p.Replicas)))
 	}
-	// It was never anywhere else, so it is empty. The virtual leader lets the real ones in.
+	// It was never anywhere else, so it is empty. The virtual leader lets a real one in, which
+	// leads then, and lets others in faster.
 	if target = more(nil); len(target) == 0 {
 		return nil, "a real broker"
 	}
-	return target, ""
+	return target[:1], ""
 }

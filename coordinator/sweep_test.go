@@ -52,16 +52,13 @@ func TestSweep(t *testing.T) {
 		"a real one out of sync may have it all": {
 			p: part(10002, []int32{1, 10002}, []int32{10002}), e: stray{want: 2, had: []int32{1}}, waiting: true,
 		},
-		"virtual ones only: as many real ones":  {p: part(10002, []int32{10002, 10001}, []int32{10002}), e: stray{want: 2}, want: []int32{1, 2}},
+		"virtual ones only: one that can lead":  {p: part(10002, []int32{10002, 10001}, []int32{10002}), e: stray{want: 2}, want: []int32{1}},
 		"virtual ones only and no broker":       {p: part(10002, []int32{10002}, []int32{10002}), e: stray{want: 1}, dead: []int32{1, 2, 3}, waiting: true},
 		"none is left: those it had come first": {p: part(2, []int32{2}, []int32{2}), e: stray{want: 3, had: []int32{3, 2}}, want: []int32{2, 3, 1}},
 		"no more than there are":                {p: part(2, []int32{2}, []int32{2}), e: stray{want: 3, had: []int32{2}}, dead: []int32{1}, want: []int32{2, 3}},
 		"none is left and nobody to add":        {p: part(2, []int32{2}, []int32{2}), e: stray{want: 2, had: []int32{2}}, dead: []int32{1, 3}, waiting: true},
 		"a rack that has none comes first": {
 			p: part(1, []int32{1}, []int32{1}), e: stray{want: 2, had: []int32{1}}, racks: map[int32]string{1: "a", 2: "a", 3: "b"}, want: []int32{1, 3},
-		},
-		"virtual ones only: by racks": {
-			p: part(10002, []int32{10002, 10001}, []int32{10002}), e: stray{want: 2}, racks: map[int32]string{1: "a", 2: "a", 3: "b"}, want: []int32{1, 3},
 		},
 		"a reassignment is pending": {
 			p: &metadata.Partition{Leader: 2, Replicas: []int32{10001, 2}, ISR: []int32{2}, Removing: []int32{10001}}, e: stray{want: 2, had: []int32{2}},
