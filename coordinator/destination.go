@@ -105,7 +105,8 @@ func (d *Destination) brokerDefault(ctx context.Context, keys ...string) (map[st
 	return out, nil
 }
 
-func (d *Destination) intDefault(ctx context.Context, key string, def int) (int, error) {
+// intDefault returns a broker-wide number, 1 where there is none.
+func (d *Destination) intDefault(ctx context.Context, key string) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.defaults == nil || time.Since(d.asked) > defaultsAge {
@@ -119,7 +120,7 @@ func (d *Destination) intDefault(ctx context.Context, key string, def int) (int,
 	m := d.defaults
 	n, err := strconv.Atoi(m[key])
 	if err != nil || n < 1 {
-		return def, nil
+		return 1, nil
 	}
 	return n, nil
 }

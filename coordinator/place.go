@@ -32,9 +32,9 @@ func (c *Coordinator) Place(topic string, from, partitions, replicas int) ([][]i
 
 // Defaults returns the number of partitions and of replicas of topics that name none.
 func (c *Coordinator) Defaults(ctx context.Context) (partitions, replicas int, err error) {
-	if partitions, err = c.deps.Destination.intDefault(ctx, "num.partitions", 1); err != nil {
+	if partitions, err = c.deps.Destination.intDefault(ctx, "num.partitions"); err != nil {
 		return 0, 0, err
 	}
-	replicas, err = c.deps.Destination.intDefault(ctx, "default.replication.factor", 1)
+	replicas, err = c.deps.Destination.intDefault(ctx, "default.replication.factor")
 	return partitions, replicas, err
 }

@@ -125,33 +125,6 @@ func restoreConfigs(t Topic, have map[string]string) map[string]*string {
 	return out
 }
 
-// chooseVirtual returns the virtual replicas that a partition shall have, the preferred
-// leader first. live are the virtual brokers that are alive, ascending; current the
-// partition's replicas. Assigned ones that are alive, or not gone for long, stay in their
-// order; a dead one is replaced by one that is alive and stays where there is none. New
-// ones are dealt so that leadership spreads evenly over the partitions.
-func chooseVirtual(v ids.Virtual, live, current []int32, keep func(int32) bool, partition int32, start, n int) []int32 {
-	assigned := v.Only(current)
-	var out []int32
-	for _, id := range assigned {
-		if keep(id) && len(out) < n {
-			out = append(out, id)
-		}
-	}
-	for i := 0; len(out) < n && i < len(live); i++ {
-		id := live[(start+int(partition)+i)%len(live)]
-		if !slices.Contains(out, id) {
-			out = append(out, id)
-		}
-	}
-	for _, id := range assigned {
-		if len(out) < n && !slices.Contains(out, id) {
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
 // reassigning tells whether a reassignment of the partition is pending.
 func reassigning(p *metadata.Partition) bool { return len(p.Adding) > 0 || len(p.Removing) > 0 }
 

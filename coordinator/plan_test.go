@@ -103,36 +103,6 @@ func TestHandBackTarget(t *testing.T) {
 	})
 }
 
-func TestChooseVirtual(t *testing.T) {
-	for name, c := range map[string]struct {
-		live, current, keep []int32
-		n                   int
-		want                []int32
-	}{
-		"new":                       {live: []int32{10001, 10002, 10003}, current: []int32{1, 2}, n: 2, want: []int32{10001, 10002}},
-		"stay in order":             {live: []int32{10001, 10002}, current: []int32{10002, 10001, 1}, n: 2, want: []int32{10002, 10001}},
-		"replace a dead one":        {live: []int32{10002, 10003}, current: []int32{10001, 10002, 1}, n: 2, want: []int32{10002, 10003}},
-		"nobody replaces it":        {live: []int32{10002}, current: []int32{10001, 10002, 1}, n: 2, want: []int32{10002, 10001}},
-		"gone for a moment":         {live: []int32{10002, 10003}, current: []int32{10001, 10002, 1}, keep: []int32{10001}, n: 2, want: []int32{10001, 10002}},
-		"a second one has appeared": {live: []int32{10001, 10002}, current: []int32{10001, 1}, n: 2, want: []int32{10001, 10002}},
-	} {
-		keep := func(b int32) bool { return slices.Contains(c.live, b) || slices.Contains(c.keep, b) }
-		if got := chooseVirtual(virtual, c.live, c.current, keep, 0, 0, c.n); !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
-	}
-	lead := map[int32]int{}
-	live := []int32{10001, 10002, 10003}
-	for p := range int32(9) {
-		lead[chooseVirtual(virtual, live, []int32{1}, func(int32) bool { return true }, p, 1, 2)[0]]++
-	}
-	for _, id := range live {
-		if lead[id] != 3 {
-			t.Errorf("leadership is not even: %v", lead)
-		}
-	}
-}
-
 func ptr(s string) *string { return &s }
 
 func TestLockAndRestore(t *testing.T) {

@@ -427,7 +427,7 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 	if !t.SourceTopicID.IsZero() && source.ID != t.SourceTopicID {
 		return t, fmt.Errorf("mirror %s, topic %s: the topic was created anew at the source; stop and start it", m.Name, t.Name)
 	}
-	minISR, err := r.c.deps.Destination.intDefault(ctx, configMinISR, 1)
+	minISR, err := r.c.deps.Destination.intDefault(ctx, configMinISR)
 	if err != nil {
 		return t, err
 	}
@@ -471,7 +471,7 @@ func (r *Reconciler) create(ctx context.Context, t Topic, source SourceTopic, co
 	if len(brokers) == 0 {
 		return ids.UUID{}, fmt.Errorf("create topic %s: no real broker is alive", t.Name)
 	}
-	rf, err := r.c.deps.Destination.intDefault(ctx, "default.replication.factor", 1)
+	rf, err := r.c.deps.Destination.intDefault(ctx, "default.replication.factor")
 	if err != nil {
 		return ids.UUID{}, err
 	}
@@ -534,7 +534,7 @@ func (r *Reconciler) lock(ctx context.Context, t Topic, parts []*metadata.Partit
 }
 
 func (r *Reconciler) defaultMinISR(ctx context.Context) (int, error) {
-	return r.c.deps.Destination.intDefault(ctx, configMinISR, 1)
+	return r.c.deps.Destination.intDefault(ctx, configMinISR)
 }
 
 // alter changes configs of a topic and waits until the metadata log shows it.
