@@ -138,6 +138,11 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { stopWithin(t, store.Stop) })
 	r.put(record{kind: kindMirror, mirror: "m", value: Mirror{Name: "m", SourceClusterID: "source", Configs: config.Properties{"bootstrap.servers": "east:9092"}}})
+	select {
+	case <-store.Ready():
+	case <-time.After(30 * time.Second):
+		t.Fatal("the state is not read")
+	}
 	return r
 }
 
