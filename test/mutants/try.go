@@ -79,7 +79,7 @@ func try(patch string, o options) (r result) {
 	}
 	for _, pkg := range packages {
 		// Without the directory in it a package that the patch left alone is compiled once.
-		if out, err := command(dir, "go", "test", "-c", "-trimpath", "-vet=off", "-o", filepath.Join(dir, filepath.Base(pkg)+".test"), "./"+pkg); err != nil {
+		if out, err := command(dir, "go", "test", "-c", "-trimpath", "-vet=off", "-ldflags=-s -w", "-o", filepath.Join(dir, filepath.Base(pkg)+".test"), "./"+pkg); err != nil {
 			r.err = fmt.Errorf("does not compile: %w\n%s", err, out)
 			return r
 		}
