@@ -58,10 +58,13 @@ func (m *Machine) noteAlive(now time.Time) {
 // listen looks for followers that live and do not fetch. The ISR is shrunk first: then the
 // next takeover need not wait for one that stays silent.
 func (m *Machine) listen(now time.Time) {
-	if m.phase != Leading {
+	if !m.listens() {
 		return
 	}
 	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
+		if m.phase == Collecting && !slices.Contains(m.view.ISR, id) {
+			continue // the takeover does not wait for it
+		}
 		silent := m.isSilent(now, id)
 		switch told := slices.Contains(m.silent, id); {
 		case silent && !told && !m.quiescing && !m.inTheWay(id):
@@ -70,11 +73,15 @@ func (m *Machine) listen(now time.Time) {
 			m.silent = slices.DeleteFunc(m.silent, func(s int32) bool { return s == id })
 			m.do(Heard{m.epoch, id})
 		}
-		if m.phase != Leading {
+		if !m.listens() {
 			return
 		}
 	}
 }
+
+// listens: while a takeover waits for the followers, too. One that cannot reach this broker may
+// well reach its peer.
+func (m *Machine) listens() bool { return m.phase == Leading || m.phase == Collecting }
 
 // inTheWay tells whether a silent follower has to leave the ISR before anything else. The last
 // real member never does.
@@ -129,7 +136,7 @@ func (m *Machine) Forgive(now time.Time) {
 
 // LeftToPeople returns the followers whose silence new epochs did not end.
 func (m *Machine) LeftToPeople() []int32 {
-	if m.phase != Leading {
+	if !m.listens() {
 		return nil
 	}
 	return slices.Clone(m.silent)

@@ -220,3 +220,36 @@ func TestSilentForEver(t *testing.T) {
 		r.phase(Resigned)
 	})
 }
+
+// TestSilentDuringTakeover: the last real member in sync cannot reach this broker, without which
+// there is no takeover. Who is not in sync is not waited for.
+func TestSilentDuringTakeover(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		isr  []int32
+		want bool
+	}{
+		{"the last member", []int32{v1, v2, 3}, true},
+		{"not a member", []int32{v1, v2, 1}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t)
+			r.metadata(isr(tc.isr...))
+			r.state(chains(nil), consented)
+			r.phase(Collecting)
+			for _, id := range []int32{1, 2} {
+				if !slices.Contains(tc.isr, id) {
+					r.fetch(id, 0, lineage.Undefined)
+				}
+			}
+			r.broker(1, func(b *BrokerView) { b.Excused = slices.Contains(tc.isr, 1) })
+			for range (maxLag + 2*time.Second) / time.Second {
+				r.fetch(2, 0, lineage.Undefined)
+				r.pass(time.Second)
+			}
+			if _, met := r.find(Silent{}); met != tc.want {
+				t.Errorf("silence was met: %t", met)
+			}
+		})
+	}
+}
