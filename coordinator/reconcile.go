@@ -373,14 +373,31 @@ func sameSet(a, b []int32) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
+// sameAssignment tells whether nobody has changed a partition's replicas in between.
+func sameAssignment(a, b *metadata.Partition) bool {
+	return a != nil && b != nil && slices.Equal(a.Replicas, b.Replicas) && slices.Equal(a.Adding, b.Adding) && slices.Equal(a.Removing, b.Removing)
+}
+
 // assign sends one reassignment inside un-cordon windows and waits until the metadata log
 // shows it.
 func (r *Reconciler) assign(ctx context.Context, topic string, id ids.UUID, targets map[int32][]int32, windows map[int32]bool) error {
+	was := map[int32]*metadata.Partition{}
+	for p := range targets {
+		was[p] = r.c.img.Partition(ids.TopicPartition{TopicID: id, Partition: p})
+	}
 	closeWindows, err := r.c.openWindows(ctx, windows)
 	if err != nil {
 		return fmt.Errorf("topic %s: %w", topic, err)
 	}
 	defer closeWindows()
+	// Nothing fences a reassignment: what somebody else has asked for, or cancelled, meanwhile
+	// would be undone. The next look decides anew.
+	maps.DeleteFunc(targets, func(p int32, _ []int32) bool {
+		return !sameAssignment(was[p], r.c.img.Partition(ids.TopicPartition{TopicID: id, Partition: p}))
+	})
+	if len(targets) == 0 {
+		return nil
+	}
 	if err := r.c.deps.Destination.reassign(ctx, topic, targets); err != nil {
 		return err
 	}

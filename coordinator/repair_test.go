@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -215,5 +216,42 @@ func TestStopTellsWhatItWaitsFor(t *testing.T) {
 	r.change(topic, func(p *metadata.Partition) { p.ISR, p.ELR = []int32{10001, 10002, 2, 1}, nil })
 	if left, _, err := r.rec.handBack(t.Context(), topic); !left || err != nil {
 		t.Error("it has not gone on", err)
+	}
+}
+
+// busyPeers do something before they open.
+type busyPeers struct {
+	windowPeers
+	first func()
+}
+
+func (b busyPeers) Request(ctx context.Context, who int32, req kmsg.Request) (kmsg.Response, error) {
+	b.first()
+	return b.windowPeers.Request(ctx, who, req)
+}
+
+// TestRepairIsNotLate: what somebody else has made of an assignment while virtual brokers were
+// being opened is not undone.
+func TestRepairIsNotLate(t *testing.T) {
+	r := newRig(t)
+	topic := r.mirrorTopic("t", Mirroring, Mirroring)
+	topic.Wanted = map[string]*string{configMinISR: ptr("1")}
+	r.put(record{kind: kindTopic, topic: topicKey{"m", "t"}, value: topic})
+	r.configs["t"] = lockConfigs(1, 2)
+	r.change(topic, func(p *metadata.Partition) {
+		p.Replicas, p.ISR, p.Adding, p.Removing, p.Leader = []int32{2, 3, 1}, []int32{1, 2}, []int32{3}, []int32{1}, 2
+	})
+	cancelled := sync.OnceFunc(func() {
+		r.change(topic, func(p *metadata.Partition) { p.Replicas, p.Adding, p.Removing = []int32{2, 1}, nil, nil })
+	})
+	r.deps.Peers = busyPeers{first: cancelled}
+	m, _ := r.view.Mirror("m")
+	for i, want := range [][]int32{nil, {10001, 10002, 2, 1}} {
+		if _, err := r.rec.mirrorTopic(t.Context(), m, topic); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.reassigned(); len(got) != i || i > 0 && !sameSet(got[i-1], want) {
+			t.Fatalf("look %d: asked for %v, want %v", i, got, want)
+		}
 	}
 }
