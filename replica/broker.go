@@ -515,6 +515,7 @@ func (b *Broker) run() {
 			return
 		case errors.Is(err, kerr.StaleBrokerEpoch) || errors.Is(err, kerr.BrokerIDNotRegistered):
 			b.lose("heartbeat: " + err.Error())
+			timer.Reset(0)
 			continue
 		}
 		b.complain(err)
