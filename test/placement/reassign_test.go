@@ -128,7 +128,11 @@ func cancelled(t *testing.T, e *env, topic string) {
 			if r := got[0]; len(got) != 1 || !slices.Equal(r.AddingReplicas, []int32{3}) || slices.ContainsFunc(r.Replicas, isVirtual) || slices.ContainsFunc(r.RemovingReplicas, isVirtual) {
 				return fmt.Errorf("%+v", got)
 			}
-			return nil
+			// What was asked for around the proxies is repaired before it is cancelled.
+			if got, err = pending(ctx, e.direct, topic); err == nil && (len(got) != 1 || slices.ContainsFunc(got[0].RemovingReplicas, isVirtual)) {
+				err = fmt.Errorf("%+v", got)
+			}
+			return err
 		})
 		eventually(t, c.name+": cancelled", func(ctx context.Context) error {
 			errs, err := reassign(ctx, c.cancel, topic, map[int32][]int32{0: nil})
