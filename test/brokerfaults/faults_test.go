@@ -269,8 +269,8 @@ func (e *env) reassign(t *testing.T, topic string, partition int32, replicas []i
 	})
 }
 
-// throttled: a follower that is told to copy slowly falls behind what a sidecar keeps. It has
-// not given up, and is served when it may go on.
+// throttled: a follower that is behind what a sidecar keeps, and is told to copy slowly, has not
+// given up.
 func throttled(t *testing.T, e *env) {
 	const id = int32(3)
 	was, _, err := e.partition(t.Context(), bulk, 0)
@@ -284,7 +284,7 @@ func throttled(t *testing.T, e *env) {
 		broker := kadm.AlterConfig{Op: op, Name: "follower.replication.throttled.rate", Value: &rate}
 		topic := kadm.AlterConfig{Op: op, Name: "follower.replication.throttled.replicas", Value: &replicas}
 		harness.AwaitT(t, patience, "the throttle", func(ctx context.Context) error {
-			b, err := e.dstAdmin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{broker}, id)
+			b, err := e.dstAdmin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{broker}) // of all
 			if err == nil {
 				err = b[0].Err
 			}
@@ -298,10 +298,25 @@ func throttled(t *testing.T, e *env) {
 			return err
 		})
 	}
-	limit(kadm.SetConfig)
+	victim := e.broker(id)
+	if err := victim.Kill(); err != nil {
+		t.Fatal(err)
+	}
 	const more = 4 * bufferBytes
 	e.fill(t, more)
 	e.inISR(t, id, bulk, 0, false)
+	limit(kadm.SetConfig)
+	if err := victim.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// An answer of 1 MiB keeps it silent for ten seconds. Nothing is to happen meanwhile.
+	select {
+	case <-time.After(3 * lagMax):
+	case <-t.Context().Done():
+	}
+	if p, _, err := e.partition(t.Context(), bulk, 0); err != nil || slices.Contains(p.ISR, id) {
+		t.Fatalf("broker %d is not throttled: ISR %v, %v", id, p.ISR, err)
+	}
 	e.moves(t)
 	limit(kadm.DeleteConfig)
 	e.afterwards(t, "throttled", begun, bulk)
