@@ -387,7 +387,7 @@ func (s *Sweeper) actOn(ctx context.Context, topic string, id ids.UUID, targets 
 	v := s.c.cfg.Virtual
 	for partition, target := range targets {
 		p := s.c.img.Partition(ids.TopicPartition{TopicID: id, Partition: partition})
-		if p != nil && v.Is(p.Leader) && len(v.Real(p.ISR)) > 1 {
+		if p != nil && mayDiffer(v, p) {
 			// The controller takes the first of the list that is in sync.
 			target = longestFirst(target, s.c.deps.Destination.logEnds(ctx, topic, partition, target))
 		}
@@ -450,6 +450,12 @@ func straysOf(v ids.Virtual, all []*metadata.Partition, ours func(topic string, 
 	return slices.DeleteFunc(all, func(p *metadata.Partition) bool {
 		return !slices.ContainsFunc(p.Replicas, v.Is) || ours(p.Topic, p.TopicID)
 	})
+}
+
+// mayDiffer tells whether real replicas behind a virtual leader may have logs of different
+// lengths: not if it leads from the beginning, since nothing was written then.
+func mayDiffer(v ids.Virtual, p *metadata.Partition) bool {
+	return v.Is(p.Leader) && p.LeaderEpoch > 0 && len(v.Real(p.ISR)) > 1
 }
 
 // lacksReplicas tells whether a partition without virtual replicas is as the removal has

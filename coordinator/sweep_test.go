@@ -78,6 +78,22 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+func TestMayDiffer(t *testing.T) {
+	for name, c := range map[string]struct {
+		p    metadata.Partition
+		want bool
+	}{
+		"led by a virtual one from the beginning": {metadata.Partition{Leader: 10001, ISR: []int32{10001, 1, 2}}, false},
+		"led by a virtual one later":              {metadata.Partition{Leader: 10001, LeaderEpoch: 1, ISR: []int32{10001, 1, 2}}, true},
+		"one real one":                            {metadata.Partition{Leader: 10001, LeaderEpoch: 1, ISR: []int32{10001, 1}}, false},
+		"led by a real one":                       {metadata.Partition{Leader: 1, LeaderEpoch: 1, ISR: []int32{10001, 1, 2}}, false},
+	} {
+		if got := mayDiffer(virtual, &c.p); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 func TestLacksReplicas(t *testing.T) {
 	e := stray{want: 2, left: []int32{2}}
 	for name, c := range map[string]struct {

@@ -47,11 +47,7 @@ func TestUncordoned(t *testing.T) {
 		factors := map[string]int{}
 		for i := range 4 {
 			name := fmt.Sprintf("around-%d", i)
-			// The controller puts most of them on virtual brokers, so that nobody may know a
-			// leader for a moment.
-			if r, err := kadm.NewClient(e.direct).CreateTopic(t.Context(), 4, 2, nil, name); err != nil || r.Err != nil {
-				t.Fatal(err, r.Err)
-			}
+			e.createAround(t, name, 4, 2)
 			factors[name] = 2
 		}
 		e.createUnasked(t)
@@ -94,7 +90,10 @@ func TestUncordoned(t *testing.T) {
 			return nil
 		})
 		before, _, _ := w.report(t)
-		createTopic(t, e.direct, 12, 2, "after")
+		e.createAround(t, "after", 12, 2)
+		if err := harness.AwaitTopic(t.Context(), e.direct, "after"); err != nil {
+			t.Fatal(err)
+		}
 		if after, _, _ := w.report(t); after != before {
 			t.Errorf("%d partitions landed on virtual brokers", after-before)
 		}
@@ -102,6 +101,23 @@ func TestUncordoned(t *testing.T) {
 		e.assigned(t, "mirrored", 0, 1, 2)
 		e.same(t, "mirrored")
 	})
+}
+
+// createAround asks a real broker for a topic. The controller puts most of it on virtual brokers, so
+// that nobody may know a leader for a moment.
+func (e *env) createAround(t *testing.T, topic string, partitions int32, rf int16) {
+	t.Helper()
+	req := kmsg.NewPtrCreateTopicsRequest()
+	rt := kmsg.NewCreateTopicsRequestTopic()
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = topic, partitions, rf
+	req.Topics = append(req.Topics, rt)
+	resp, err := e.direct.Broker(1).Request(t.Context(), req)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("create topic %s: %v", topic, err)
+	}
 }
 
 // placed creates topics and partitions through the proxies.
