@@ -52,10 +52,18 @@ const movesAtOnce = 500
 type placing struct {
 	seats []seat // in the order in which equals are taken
 	n     int
+	parts []place
 	lists [][]int32
 	leads map[int32]int    // by preferred leader
 	tails map[int32]int    // by follower
 	pairs map[[2]int32]int // by preferred leader and follower
+	topic map[topicSeat]int
+}
+
+// topicSeat is a preferred leader of a topic's partitions.
+type topicSeat struct {
+	topic ids.UUID
+	id    int32
 }
 
 // placeVirtual returns the virtual replicas of each partition, n where as many are alive,
@@ -63,12 +71,15 @@ type placing struct {
 // is where equals begin to be taken.
 //
 // Whoever is alive stays. One that is lost is replaced, in another rack than the others are
-// in if one is alive there, and so that each has as much as the others; with nobody to
+// in if one is alive there, and so that each has as much as the others, of each topic too; with nobody to
 // replace it, it stays, for the day it comes back. Then what is not even yet is moved, as
 // little as possible: preferred leaders first, since that is where the work is, then
 // followers, so that the work of one that dies goes to all others.
 func placeVirtual(seats []seat, gone func(int32) time.Duration, parts []place, n, start int) [][]int32 {
-	b := &placing{seats: rotate(seats, start), n: n, leads: map[int32]int{}, tails: map[int32]int{}, pairs: map[[2]int32]int{}}
+	b := &placing{
+		seats: rotate(seats, start), n: n, parts: parts,
+		leads: map[int32]int{}, tails: map[int32]int{}, pairs: map[[2]int32]int{}, topic: map[topicSeat]int{},
+	}
 	b.lists = make([][]int32, len(parts))
 	fixed := make([]bool, len(parts))
 	for i, p := range parts {
@@ -79,14 +90,14 @@ func placeVirtual(seats []seat, gone func(int32) time.Duration, parts []place, n
 			b.lists[i] = b.lists[i][:min(len(b.lists[i]), n)]
 			fixed[i] = p.fixed
 		}
-		b.count(b.lists[i], 1)
+		b.count(i, 1)
 	}
 	for i, p := range parts {
 		if fixed[i] && !p.fixed {
 			continue // waits
 		}
 		kept := b.lists[i]
-		list := b.fill(kept)
+		list := b.fill(i, kept)
 		if len(list) == len(kept) && len(list) < n && b.onlyDeadGone(p.has, list) &&
 			(!p.real || len(list) == 0 || b.live(p.has[0])) {
 			list, fixed[i] = p.has, true
@@ -126,21 +137,22 @@ func (b *placing) onlyDeadGone(has, list []int32) bool {
 	return slices.Equal(slices.DeleteFunc(slices.Clone(has), func(id int32) bool { return !b.live(id) }), list)
 }
 
-func (b *placing) count(list []int32, by int) {
-	for i, id := range list {
-		if i == 0 {
+func (b *placing) count(i, by int) {
+	for k, id := range b.lists[i] {
+		if k == 0 {
 			b.leads[id] += by
+			b.topic[topicSeat{b.parts[i].tp.TopicID, id}] += by
 			continue
 		}
 		b.tails[id] += by
-		b.pairs[[2]int32{list[0], id}] += by
+		b.pairs[[2]int32{b.lists[i][0], id}] += by
 	}
 }
 
 func (b *placing) replace(i int, list []int32) {
-	b.count(b.lists[i], -1)
+	b.count(i, -1)
 	b.lists[i] = list
-	b.count(list, 1)
+	b.count(i, 1)
 }
 
 // rackOf is the fault domain of a virtual broker: one whose rack is not known is on its own.
@@ -156,14 +168,14 @@ func (b *placing) apart(id int32, list []int32) bool {
 	return !slices.ContainsFunc(list, func(o int32) bool { return b.rackOf(o) == b.rackOf(id) })
 }
 
-// fill completes a list with the seats that suit best.
-func (b *placing) fill(list []int32) []int32 {
+// fill completes a partition's list with the seats that suit best.
+func (b *placing) fill(i int, list []int32) []int32 {
 	if len(list) >= b.n {
 		return list
 	}
 	list = slices.Clone(list)
 	for len(list) < b.n {
-		next, ok := b.best(list, func(seat) bool { return true })
+		next, ok := b.best(i, list, func(seat) bool { return true })
 		if !ok {
 			break
 		}
@@ -172,13 +184,17 @@ func (b *placing) fill(list []int32) []int32 {
 	return list
 }
 
-// best returns the seat that suits best at the end of list, of those that may be taken.
-func (b *placing) best(list []int32, may func(seat) bool) (int32, bool) {
+// best returns the seat that suits best at the end of a partition's list, of those that may be
+// taken.
+func (b *placing) best(part int, list []int32, may func(seat) bool) (int32, bool) {
 	var found *seat
 	worse := func(a, c *seat) bool { // a is worse than c
 		rank := func(s *seat) []int {
 			if len(list) == 0 {
-				return []int{flag(s.trust == shaky), b.leads[s.id], b.leads[s.id] + b.tails[s.id], s.leads}
+				return []int{
+					flag(s.trust == shaky), b.leads[s.id], b.topic[topicSeat{b.parts[part].tp.TopicID, s.id}],
+					b.leads[s.id] + b.tails[s.id], s.leads,
+				}
 			}
 			return []int{flag(!b.apart(s.id, list)), flag(s.trust == shaky), b.pairs[[2]int32{list[0], s.id}], b.tails[s.id]}
 		}
@@ -212,7 +228,7 @@ func (b *placing) separate(fixed []bool, moves int) int {
 		if fixed[i] || moves == 0 {
 			continue
 		}
-		if next := b.spreadOut(list); !slices.Equal(next, list) {
+		if next := b.spreadOut(i, list); !slices.Equal(next, list) {
 			b.replace(i, next)
 			moves--
 		}
@@ -222,14 +238,14 @@ func (b *placing) separate(fixed []bool, moves int) int {
 
 // spreadOut replaces those of a list that share a rack with one before by steady ones of
 // other racks, as far as there are any.
-func (b *placing) spreadOut(list []int32) []int32 {
+func (b *placing) spreadOut(part int, list []int32) []int32 {
 	out := slices.Clone(list)
 	for i := 1; i < len(out); i++ {
 		if b.apart(out[i], out[:i]) {
 			continue
 		}
 		others := slices.Concat(out[:i], out[i+1:])
-		if next, ok := b.best(out[:i], func(s seat) bool {
+		if next, ok := b.best(part, out[:i], func(s seat) bool {
 			return s.trust == steady && !slices.Contains(others, s.id) && b.apart(s.id, others)
 		}); ok {
 			out[i] = next
@@ -268,8 +284,8 @@ func (b *placing) leadToMove(fixed []bool) (int, []int32) {
 				if fixed[i] || len(list) == 0 || list[0] != from.id {
 					continue
 				}
-				next := b.ledBy(list, to.id)
-				c := []int{flag(!slices.Contains(list, to.id))}
+				next := b.ledBy(i, list, to.id)
+				c := []int{flag(!slices.Contains(list, to.id)), b.topic[topicSeat{b.parts[i].tp.TopicID, to.id}]}
 				for _, tail := range next[1:] {
 					c = append(c, b.pairs[[2]int32{to.id, tail}])
 				}
@@ -287,7 +303,7 @@ func (b *placing) leadToMove(fixed []bool) (int, []int32) {
 
 // ledBy returns a list with another preferred leader: one that follows changes places, else
 // the newcomer takes the place of one that it can be apart of the others without.
-func (b *placing) ledBy(list []int32, leader int32) []int32 {
+func (b *placing) ledBy(part int, list []int32, leader int32) []int32 {
 	if k := slices.Index(list, leader); k > 0 {
 		out := slices.Clone(list)
 		out[0], out[k] = out[k], out[0]
@@ -304,7 +320,7 @@ func (b *placing) ledBy(list []int32, leader int32) []int32 {
 		}
 	}
 	for len(out) < len(list) {
-		next, ok := b.best(out, func(s seat) bool { return s.trust == steady || slices.Contains(list, s.id) })
+		next, ok := b.best(part, out, func(s seat) bool { return s.trust == steady || slices.Contains(list, s.id) })
 		if !ok {
 			break
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
 )
 
 func seatsIn(racks ...string) []seat {
@@ -86,6 +88,16 @@ func TestPlaceVirtual(t *testing.T) {
 		"two change places before a third is added": {
 			seats: seatsIn("a", "b", "c"), n: 2,
 			parts: []place{{has: l(1, 2)}, {has: l(1, 3)}, {has: l(3, 2)}}, want: [][]int32{l(2, 1), l(1, 3), l(3, 2)},
+		},
+		"each topic is spread too": {
+			seats: without(abc, 3), n: 1,
+			parts: []place{{has: l(1)}, {tp: ids.TopicPartition{TopicID: ids.UUID{1}}}, {tp: ids.TopicPartition{TopicID: ids.UUID{1}, Partition: 1}}},
+			want:  [][]int32{l(1), l(2), l(1)},
+		},
+		"and its first leader is not the one before": {
+			seats: without(abc, 3), n: 1,
+			parts: []place{{has: l(2)}, {tp: ids.TopicPartition{TopicID: ids.UUID{1}}}, {tp: ids.TopicPartition{TopicID: ids.UUID{1}, Partition: 1}}},
+			want:  [][]int32{l(2), l(1), l(2)},
 		},
 		"other mirrors count among equals": {
 			seats: []seat{{id: 10001, rack: "a", leads: 3, trust: steady}, {id: 10002, rack: "b", trust: steady}}, n: 1, parts: []place{{}}, want: [][]int32{l(2)},
@@ -221,6 +233,32 @@ func TestPlacementMovesLittle(t *testing.T) {
 		}
 		if limit := (len(parts) + n - 1) / n; moved > limit {
 			t.Fatalf("%d leaders moved, %d would do", moved, limit)
+		}
+	})
+}
+
+// TestPlacementOfTopics: what is placed anew is even over each topic as well as over all.
+func TestPlacementOfTopics(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seats := seatsIn([]string{"a", "b", "a", "c", "b"}[:rapid.IntRange(1, 5).Draw(t, "sidecars")]...)
+		var parts []place
+		for topic := range rapid.IntRange(1, 6).Draw(t, "topics") {
+			for p := range rapid.IntRange(1, 9).Draw(t, "partitions") {
+				parts = append(parts, place{tp: ids.TopicPartition{TopicID: ids.UUID{byte(topic)}, Partition: int32(p)}})
+			}
+		}
+		lead := map[topicSeat]int{}
+		for i, list := range placeVirtual(seats, longGone, parts, 2, rapid.IntRange(0, 4).Draw(t, "start")) {
+			lead[topicSeat{parts[i].tp.TopicID, list[0]}]++
+		}
+		for i := range parts {
+			for _, a := range seats {
+				for _, b := range seats {
+					if id := parts[i].tp.TopicID; lead[topicSeat{id, a.id}]-lead[topicSeat{id, b.id}] > 1 {
+						t.Fatalf("topic %v is led unevenly: %v", id, lead)
+					}
+				}
+			}
 		}
 	})
 }
