@@ -152,6 +152,7 @@ type Broker struct {
 	stopping, leave  bool
 	windows          map[*window]struct{}
 	lastGood         time.Time // when the last heartbeat that was answered well was sent
+	answeredSince    time.Time // when the first of the present row of them was; zero after one that failed
 	ack              heartbeat // that heartbeat
 	ackFenced        bool      // what it was answered
 	ackShutdown      bool
@@ -556,7 +557,9 @@ func (b *Broker) want() (heartbeat, *kmsg.BrokerHeartbeatRequest) {
 			b.log.Warn("un-cordon window was not closed in time, cordoning again", "limit", b.cfg.MaxUncordoned)
 		}
 	}
-	lagging := lag > b.cfg.MaxLag
+	// Without a controller there is no log to be behind. When it is back, the log is given as much
+	// time: else a restart of the controllers would take the leadership from every virtual broker.
+	lagging := lag > b.cfg.MaxLag && !b.answeredSince.IsZero() && now.Sub(b.answeredSince) > b.cfg.MaxLag
 	h := heartbeat{
 		n: b.lastWant.n + 1,
 		// The first one only sets the cordon, which registering has lifted.
@@ -585,6 +588,7 @@ func (b *Broker) beat(ctx context.Context) error {
 	sent := time.Now()
 	resp, err := b.ctl.Request(ctx, req)
 	if err != nil {
+		b.unanswered()
 		return err
 	}
 	r, ok := resp.(*kmsg.BrokerHeartbeatResponse)
@@ -592,9 +596,13 @@ func (b *Broker) beat(ctx context.Context) error {
 		return fmt.Errorf("heartbeat was answered with %T", resp)
 	}
 	if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
+		b.unanswered()
 		return err
 	}
 	b.mu.Lock()
+	if b.answeredSince.IsZero() {
+		b.answeredSince = time.Now()
+	}
 	if b.away || req.BrokerEpoch != b.epoch { // an answer to the registration of before
 		b.mu.Unlock()
 		return nil
@@ -610,6 +618,12 @@ func (b *Broker) beat(ctx context.Context) error {
 		b.log.Info("heartbeat answered", "fenced", r.IsFenced, "caught up", r.IsCaughtUp, "cordoned", !h.uncordon, "offset", req.CurrentMetadataOffset)
 	}
 	return nil
+}
+
+func (b *Broker) unanswered() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.answeredSince = time.Time{}
 }
 
 // await returns nil once cond holds; it is evaluated under the lock after each

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -771,6 +772,7 @@ func TestBrokerBehindTheLogIsFenced(t *testing.T) {
 	var mu sync.Mutex
 	lag := time.Duration(0)
 	r.cfg.Lag = func() time.Duration { mu.Lock(); defer mu.Unlock(); return lag }
+	r.cfg.MaxLag = 500 * time.Millisecond
 	r.started(t)
 	mu.Lock()
 	lag = 6 * time.Second
@@ -780,6 +782,35 @@ func TestBrokerBehindTheLogIsFenced(t *testing.T) {
 	lag = 0
 	mu.Unlock()
 	r.f.until("unfenced", func() bool { return !r.f.brokers[virtualID].fenced })
+}
+
+// TestControllersAwayIsNotBehindTheLog: when the controllers are back after a while, virtual brokers
+// do not ask to be fenced for it, as long as they hear of the log soon.
+func TestControllersAwayIsNotBehindTheLog(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 33)
+	r.cfg.MaxLag = 3 * time.Second
+	var lag atomic.Int64
+	r.cfg.Lag = func() time.Duration { return time.Duration(lag.Load()) }
+	r.started(t)
+	from := 0
+	r.f.set(func() { r.f.heartbeatCode, from = -1, len(r.f.heartbeats) })
+	r.f.until("heartbeats that fail", func() bool { return len(r.f.heartbeats) > from+1 })
+	lag.Store(int64(10 * time.Second))
+	r.f.set(func() { from = len(r.f.heartbeats) })
+	r.f.until("heartbeats that fail", func() bool { return len(r.f.heartbeats) > from+2 })
+	r.f.set(func() { r.f.heartbeatCode = 0 })
+	r.f.until("heartbeats that are answered", func() bool { return len(r.f.heartbeats) > from+5 })
+	r.f.get(func() bool {
+		for i, h := range r.f.heartbeats[from : from+5] {
+			if h.WantFence {
+				t.Errorf("heartbeat %d asks to be fenced", i)
+			}
+		}
+		return true
+	})
+	// But not for ever.
+	r.f.until("fenced", func() bool { return r.f.brokers[virtualID].fenced })
 }
 
 func TestStopAndLeave(t *testing.T) {
