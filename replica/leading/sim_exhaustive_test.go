@@ -26,7 +26,7 @@ var exhaustiveConfigs = []*simConfig{
 	{name: "1 virtual, 1 real, virtual fault, loss", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, lost: 1}},
 	{name: "1 virtual, 1 real, virtual fault, late request", size: long, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, twice: 1}},
 	{name: "1 virtual, 1 real, virtual and real fault", size: long, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, crash: 1}},
-	{name: "1 virtual, 1 real, unclean source", size: short, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 2, frozen: true, budget: simBudget{unclean: 1}},
+	{name: "1 virtual, 1 real, unclean source", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 2, frozen: true, budget: simBudget{unclean: 1}},
 	{name: "1 virtual, 1 real, virtual fault, unclean source", size: long, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, unclean: 1}},
 	{name: "1 virtual, 1 real, source elects", size: long, virt: 1, real: 1, min: 2, own: 1, elr: true, source: 1, frozen: true, budget: simBudget{virt: 1, elect: 1}},
 	{name: "1 virtual, 1 real, retention", virt: 1, real: 1, min: 2, own: 1, elr: true, source: 3, frozen: true, budget: simBudget{retain: 1}},

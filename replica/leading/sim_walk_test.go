@@ -16,7 +16,7 @@ import (
 // walked again alone.
 
 var (
-	modelSteps  = flag.Int("model.steps", 0, "steps of the random walks over all configurations (default 1 million, 100,000 with -short)")
+	modelSteps  = flag.Int("model.steps", 0, "steps of the random walks over all configurations (default 1 million, 50,000 with -short)")
 	modelSeed   = flag.Uint64("model.seed", 1, "seed of the random walks")
 	modelReplay = flag.String("model.replay", "", "walk only this one: configuration/number")
 	modelTrace  = flag.String("model.trace", "", "file with the acts of a walk, one a line; with -model.replay naming the configuration")
@@ -172,7 +172,7 @@ func TestModelWalks(t *testing.T) {
 	switch {
 	case steps > 0:
 	case testing.Short():
-		steps = 100_000
+		steps = 50_000
 	default:
 		steps = 1_000_000
 	}
