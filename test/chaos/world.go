@@ -110,7 +110,7 @@ func (w *world) clusters(ctx context.Context) error {
 	return err
 }
 
-// feed starts the producers: 3,200 records per second, a third of them transactional.
+// feed starts the producers: 4,000 records per second, a third of them transactional.
 func (w *world) feed(ctx context.Context) error {
 	var err error
 	w.load, err = workload.New(workload.Config{
@@ -118,7 +118,7 @@ func (w *world) feed(ctx context.Context) error {
 		Kinds: []workload.Kind{workload.Plain, workload.Idempotent, workload.Transactional, workload.Compacted, workload.CompactedTransactional},
 		Rates: map[workload.Kind]int{
 			workload.Plain:      160, // five topics, one for each codec
-			workload.Idempotent: 800, workload.Transactional: 900, workload.Compacted: 300, workload.CompactedTransactional: 400,
+			workload.Idempotent: 1100, workload.Transactional: 1200, workload.Compacted: 300, workload.CompactedTransactional: 400,
 		},
 		TopicConfigs: func(k workload.Kind) map[string]string {
 			c := map[string]string{"min.insync.replicas": "2", "segment.bytes": "8388608"}
