@@ -127,7 +127,7 @@ func (b *blow) sidecarPause(ctx context.Context) error {
 		return err
 	}
 	// It finds out that it was fenced, and may end for it: a supervisor would start it anew.
-	return b.endsOrNot(ctx, c, 15*time.Second)
+	return b.endsOrNot(ctx, c, 5*time.Second)
 }
 
 // endsOrNot starts a sidecar that ends by itself within limit.

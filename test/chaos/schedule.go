@@ -77,7 +77,7 @@ const (
 	holdLeast   = 500 * time.Millisecond
 	holdMost    = 5 * time.Second
 	// skipOneIn leaves a group out of a round now and then, so that faults also come in other company.
-	skipOneIn = 6
+	skipOneIn = 10
 )
 
 // next gives the faults of the next round. Every kind of a group is dealt before one is dealt again.
