@@ -160,6 +160,11 @@ func TestSeatingOfMirror(t *testing.T) {
 	if step(); reassigned() != before {
 		t.Errorf("nobody is left to replace it, and yet: %v", lists())
 	}
+	r.registers(10003)
+	step()
+	if minISR() != "3" {
+		t.Errorf("min.insync.replicas is %s with a sidecar that is about to be in sync", minISR())
+	}
 	r.alive(10003, true)
 	r.alive(10001, true)
 	step()
@@ -197,6 +202,18 @@ func (r *rig) alive(id int32, live bool) {
 	}
 	r.mu.Unlock()
 	r.caughtUp()
+}
+
+// registers has a new process register a dead broker; it is still fenced.
+func (r *rig) registers(id int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.brokers {
+		if r.brokers[i].ID == id {
+			r.brokers[i].Epoch++
+		}
+	}
+	r.showLocked()
 }
 
 // caughtUp lets every live replica get in sync, as the leaders do.
