@@ -2,6 +2,7 @@ package placement
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -45,7 +46,9 @@ func (e *env) watchPlacement(t *testing.T, mirror func(topic string) bool) *watc
 	go func() { done <- o.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-done
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 		cancelSub()
 		ctl.Close()
 	})
