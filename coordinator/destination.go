@@ -153,7 +153,7 @@ func (d *Destination) records(ctx context.Context, topic string) (int64, error) 
 	return n, nil
 }
 
-func (d *Destination) createTopic(ctx context.Context, topic string, assignment [][]int32, configs map[string]string) error {
+func (d *Destination) createTopic(ctx context.Context, topic string, assignment [][]int32, configs map[string]string, validateOnly bool) error {
 	t := kmsg.NewCreateTopicsRequestTopic()
 	t.Topic, t.NumPartitions, t.ReplicationFactor = topic, -1, -1
 	for p, replicas := range assignment {
@@ -168,6 +168,7 @@ func (d *Destination) createTopic(ctx context.Context, topic string, assignment 
 		t.Configs = append(t.Configs, c)
 	}
 	req := kmsg.NewPtrCreateTopicsRequest()
+	req.ValidateOnly = validateOnly
 	req.TimeoutMillis = int32(adminTimeout.Milliseconds())
 	req.Topics = append(req.Topics, t)
 	resp, err := d.ctl.Request(ctx, req)

@@ -104,6 +104,9 @@ func (c *Coordinator) explainTopic(ctx context.Context, m Mirror, name string) (
 			if why := r.rec.hindrance(topicKey{m.Name, name}); why != "" {
 				add("this cluster", false, "%s", why)
 			}
+			if why := r.rec.unlockedWhy(topicKey{m.Name, name}); why != "" {
+				add("write lock", false, "%s", why)
+			}
 		}
 		return steps, state == Mirroring || state == LogTruncation
 	}

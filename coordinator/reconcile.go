@@ -52,6 +52,7 @@ type Reconciler struct {
 	retry    map[topicKey]retry
 	stopping map[topicKey]stopWait // stops that wait
 	told     map[topicKey]string   // last thing logged as waited for
+	unlocked map[topicKey]unlocked // see unlocked.go
 	seen     map[int32]presence    // of virtual brokers
 	seatings map[string]seating    // the last of each mirror
 }
@@ -87,7 +88,7 @@ func (r *Reconciler) hindrance(key topicKey) string {
 func NewReconciler(c *Coordinator, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		c: c, log: log, watcher: newWatcher(),
-		retry: map[topicKey]retry{}, stopping: map[topicKey]stopWait{}, told: map[topicKey]string{},
+		retry: map[topicKey]retry{}, stopping: map[topicKey]stopWait{}, told: map[topicKey]string{}, unlocked: map[topicKey]unlocked{},
 		seen: map[int32]presence{}, seatings: map[string]seating{},
 	}
 }
@@ -213,6 +214,7 @@ func (r *Reconciler) forgetOthers() {
 			delete(r.told, key)
 		}
 	}
+	maps.DeleteFunc(r.unlocked, func(key topicKey, _ unlocked) bool { return !known(key) })
 	maps.DeleteFunc(r.told, func(key topicKey, _ string) bool { return !known(key) })
 	maps.DeleteFunc(r.retry, func(key topicKey, _ retry) bool { return !known(key) })
 }
@@ -457,9 +459,7 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 	}
 	if !exists {
 		t.Wanted = wantedConfigs(nil, source.Configs, cfg)
-		configs := maps.Clone(synced)
-		maps.Copy(configs, lockConfigs(configuredMinISR(t, minISR), virtual))
-		if id, err = r.create(ctx, t, source, configs); err != nil {
+		if id, err = r.create(ctx, t, source, synced, lockConfigs(configuredMinISR(t, minISR), virtual)); err != nil {
 			return t, err
 		}
 	} else {
@@ -473,9 +473,11 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 				return t, err
 			}
 		}
-		want := maps.Clone(synced)
-		maps.Copy(want, lockConfigs(configuredMinISR(t, minISR), virtual))
-		if err := r.alter(ctx, t.Name, differing(have, want)); err != nil {
+		// The lock first: from then on nothing changes but what the mirror brings.
+		if err := r.setLock(ctx, t, differing(have, lockConfigs(configuredMinISR(t, minISR), virtual))); err != nil {
+			return t, err
+		}
+		if err := r.alter(ctx, t.Name, differing(have, synced)); err != nil {
 			return t, err
 		}
 	}
@@ -483,7 +485,7 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 	return r.put(ctx, t, func(now *Topic) { now.TopicID, now.Wanted, now.SourceTopicID = id, wanted, source.ID })
 }
 
-func (r *Reconciler) create(ctx context.Context, t Topic, source SourceTopic, configs map[string]string) (ids.UUID, error) {
+func (r *Reconciler) create(ctx context.Context, t Topic, source SourceTopic, configs, lock map[string]string) (ids.UUID, error) {
 	brokers := placement.Live(placement.Brokers(r.c.img.Brokers(), r.c.cfg.Virtual))
 	if len(brokers) == 0 {
 		return ids.UUID{}, fmt.Errorf("create topic %s: no real broker is alive", t.Name)
@@ -497,7 +499,7 @@ func (r *Reconciler) create(ctx context.Context, t Topic, source SourceTopic, co
 		rf = len(brokers)
 	}
 	assignment := placement.Spread(brokers, int(source.Partitions), rf, hashStart(t.Name, len(brokers)))
-	err = r.c.deps.Destination.createTopic(ctx, t.Name, assignment, configs)
+	err = r.createLocked(ctx, t, assignment, configs, lock)
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 		return ids.UUID{}, err
 	}
@@ -544,10 +546,10 @@ func (r *Reconciler) lock(ctx context.Context, t Topic, parts []*metadata.Partit
 	}
 	change := differing(have, want)
 	if len(change) == 0 {
+		r.locked(topicKey{t.Mirror, t.Name})
 		return nil
 	}
-	r.log.Info("write lock is set", "mirror", t.Mirror, "topic", t.Name)
-	return r.alter(ctx, t.Name, change)
+	return r.setLock(ctx, t, change)
 }
 
 func (r *Reconciler) defaultMinISR(ctx context.Context) (int, error) {

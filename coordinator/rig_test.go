@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -37,6 +38,7 @@ type rig struct {
 	configs  map[string]map[string]string
 	brokers  []metadata.Broker
 	requests []kmsg.Request // that the controller got
+	policy   []string       // configs that a policy refuses to have changed
 }
 
 // fakeSource is a scripted source; a nil error means that it answers.
@@ -233,6 +235,27 @@ func (r *rig) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error
 			resp.Topics = append(resp.Topics, a)
 		}
 		return resp, nil
+	case *kmsg.CreateTopicsRequest:
+		resp := kmsg.NewPtrCreateTopicsResponse()
+		for _, t := range q.Topics {
+			a := kmsg.NewCreateTopicsResponseTopic()
+			a.Topic = t.Topic
+			set := map[string]string{}
+			for _, c := range t.Configs {
+				set[c.Name] = *c.Value
+				if slices.Contains(r.policy, c.Name) {
+					a.ErrorCode = kerr.PolicyViolation.Code
+				}
+			}
+			if a.ErrorCode == 0 && !q.ValidateOnly {
+				r.configs[t.Topic] = set
+				for _, assigned := range t.ReplicaAssignment {
+					r.addLocked(t.Topic, idOf("here "+t.Topic), assigned.Replicas)
+				}
+			}
+			resp.Topics = append(resp.Topics, a)
+		}
+		return resp, nil
 	case *kmsg.AlterPartitionAssignmentsRequest:
 		return r.reassignLocked(q), nil
 	case *kmsg.ElectLeadersRequest:
@@ -254,6 +277,15 @@ func (r *rig) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error
 			next := maps.Clone(r.configs[res.ResourceName])
 			if next == nil {
 				next = map[string]string{}
+			}
+			for _, c := range res.Configs {
+				if slices.Contains(r.policy, c.Name) {
+					a.ErrorCode = kerr.PolicyViolation.Code
+				}
+			}
+			if a.ErrorCode != 0 {
+				resp.Resources = append(resp.Resources, a)
+				continue
 			}
 			for _, c := range res.Configs {
 				if c.Value == nil {

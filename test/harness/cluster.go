@@ -22,6 +22,8 @@ type Cluster struct {
 	java  string
 	nodes []*Node // brokers first, then separate controllers, ascending
 	zoo   *zooKeeper
+
+	classes string // folder of plugins' classes, "" if there are none
 }
 
 // bindTries is how often Start picks other ports when somebody took one of them.
@@ -107,6 +109,11 @@ func startOnce(ctx context.Context, cfg Config, in *Installation) (_ *Cluster, e
 			return nil, err
 		}
 		if err := os.WriteFile(n.PropertiesFile(), []byte(propertiesText(props)), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if len(cfg.ForbidConfigs) > 0 {
+		if c.classes, err = in.compile(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -65,6 +65,9 @@ type Config struct {
 	// 4.3 or --feature eligible.leader.replicas.version=1 or --add-scram ….
 	Format []string
 
+	// ForbidConfigs are topic configs that an alter.config.policy does not let be set.
+	ForbidConfigs []string
+
 	// HeapMB is -Xmx, 350 when 0.
 	HeapMB int
 	// FullJIT leaves out the flags that make a JVM start fast and run slow.
@@ -311,6 +314,10 @@ func (c Config) properties(n nodePlan, voters string) map[string]string {
 	}
 	if c.ReplicaLagTimeMax > 0 {
 		p["replica.lag.time.max.ms"] = strconv.FormatInt(c.ReplicaLagTimeMax.Milliseconds(), 10)
+	}
+	if len(c.ForbidConfigs) > 0 {
+		p["alter.config.policy.class.name"] = "ForbidConfigs"
+		p["harness.forbidden.configs"] = strings.Join(c.ForbidConfigs, ",")
 	}
 	maps.Copy(p, c.Properties)
 	if c.NodeProperties != nil {

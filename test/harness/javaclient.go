@@ -22,7 +22,8 @@ import (
 
 // The two programs are thin: Kafka's own Java consumer and producer, with their
 // results printed in a form that keeps every byte and every exception, which the
-// console tools do not. The third class is a plugin, see [Installation.NoTier].
+// console tools do not. The other classes are plugins, see
+// [Installation.NoTier] and Config.ForbidConfigs.
 //
 //go:embed java/*.java
 var javaSources embed.FS

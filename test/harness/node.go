@@ -131,7 +131,11 @@ func (n *Node) launch(ctx context.Context) error {
 	argv := append([]string{c.java}, c.cfg.jvmFlags()...)
 	argv = append(argv, n.in.archiveFlags(c.java)...)
 	argv = append(argv, n.in.loggingFlags()...)
-	argv = append(argv, "-cp", n.in.Classpath(), "kafka.Kafka", n.PropertiesFile())
+	cp := n.in.Classpath()
+	if c.classes != "" { // last, or the archive would not fit
+		cp += string(os.PathListSeparator) + c.classes
+	}
+	argv = append(argv, "-cp", cp, "kafka.Kafka", n.PropertiesFile())
 	start := func() (int, error) {
 		p, err := StartProcess(ctx, n.String(), argv, nil, n.LogFile())
 		if err != nil {

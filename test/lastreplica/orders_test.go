@@ -58,26 +58,35 @@ func permutations() [][brokers]int {
 // chosen are the orders of the short form: an old log comes first.
 func chosen() []order { return []order{{killed, true, [...]int{1, 3, 2}}} }
 
-// withELR sets the level of eligible.leader.replicas.version.
+// withELR sets the level of eligible.leader.replicas.version. A policy refuses the write lock.
 func withELR(level string) func(*stack.Config) {
 	return func(c *stack.Config) {
 		c.Kafka.Format = append(c.Kafka.Format, "--feature", "eligible.leader.replicas.version="+level)
+		c.Kafka.ForbidConfigs = []string{"max.message.bytes"}
 	}
 }
 
-// TestOrdersWithELR and TestOrdersWithoutELR: all real replicas die one after the other while the
-// source writes on, so that each has a longer log than the one before; then they come back.
-func TestOrdersWithELR(t *testing.T) { testOrders(t, "1", chosen()) }
+// TestLastReplica: all real replicas die one after the other while the source writes on, so that
+// each has a longer log than the one before; then they come back. Then the sidecars die and
+// clients write around them.
+func TestLastReplica(t *testing.T) {
+	e := start(t, withELR("1"))
+	if e.testOrders(t) {
+		t.Run("rogue interval", e.testRogue)
+	}
+}
 
-func TestOrdersWithoutELR(t *testing.T) {
+// TestLastReplicaWithoutELR: the same on a cluster whose controller does not remember who has all
+// data.
+func TestLastReplicaWithoutELR(t *testing.T) {
 	if !harness.Full() {
 		t.Skip("the long form only (MIRROR_FULL=1)")
 	}
-	testOrders(t, "0", chosen())
+	start(t, withELR("0")).testOrders(t)
 }
 
-func testOrders(t *testing.T, elr string, some []order) {
-	e := start(t, withELR(elr))
+func (e *env) testOrders(t *testing.T) bool {
+	some := chosen()
 	if harness.Full() {
 		some = orders()
 	}
@@ -87,9 +96,10 @@ func testOrders(t *testing.T, elr string, some []order) {
 		dies := deaths[i%len(deaths)]
 		name := fmt.Sprintf("%s (%s)", o, strings.Trim(fmt.Sprint(dies), "[]"))
 		if !t.Run(name, func(t *testing.T) { e.testOrder(t, fmt.Sprintf("orders-%d", i), o, dies) }) {
-			return // what is left of it would be in the way of the next
+			return false // what is left of it would be in the way of the next
 		}
 	}
+	return !harness.Full() || t.Run("given up", e.testGivenUp)
 }
 
 // testOrder lets the brokers die, and come back, in an order.
@@ -275,4 +285,54 @@ func (e *env) leaderDies(t *testing.T, topic string) {
 	if err := c.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// testGivenUp: the last broker does not come back. The operator gives up what only it has, and the
+// mirror goes on with the others. When it does come back after all, it follows them.
+func (e *env) testGivenUp(t *testing.T) {
+	const topic = "given-up"
+	src := e.flowing(t, topic)
+	e.mirrored(t, topic)
+	e.allDie(t, topic, killed, [brokers]int{1, 2, 3})
+	e.leaderDies(t, topic)
+	last := e.dst.Cluster.Node(brokers)
+	for id := int32(1); id < brokers; id++ {
+		if err := e.dst.Cluster.Node(id).Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.waits(t, topic, brokers)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	recoverTopic := func(args ...string) error {
+		_, err := e.dst.CLI(ctx, append([]string{"--recover", "--mirror", mirror, "--topics", topic}, args...)...)
+		return err
+	}
+	// Not by mistake.
+	eventually(t, "recover names the broker", func(context.Context) error {
+		err := recoverTopic()
+		if err == nil {
+			t.Fatal("recovered without --allow-truncate")
+		}
+		if !names(err.Error(), brokers) || !strings.Contains(err.Error(), "--allow-truncate") {
+			return err
+		}
+		return nil
+	})
+	eventually(t, "the operator gives up", func(context.Context) error { return recoverTopic("--allow-truncate") })
+	eventually(t, "the mirror goes on with two brokers", func(ctx context.Context) error {
+		d, err := e.described(ctx, topic)
+		if err == nil && (d.State != stateMirroring || text(d.Detail) == waiting) {
+			err = errors.New(told(d))
+		}
+		if isr := e.inSync(t, topic); err == nil && len(real(isr)) != brokers-1 {
+			err = fmt.Errorf("in sync: %v", isr)
+		}
+		return err
+	})
+	if err := last.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.wellAgain(t, topic)
+	e.equal(t, topic, src.end())
 }

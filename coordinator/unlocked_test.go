@@ -1,0 +1,83 @@
+package coordinator
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TestRefusedLock: a policy that refuses parts of the write lock does not keep a topic from being
+// mirrored; what it lets be set is set, and what it refuses is not asked for all the time.
+func TestRefusedLock(t *testing.T) {
+	r := newRig(t)
+	r.policy = []string{configMaxMessageBytes, configUnclean}
+	topic := r.mirrorTopic("t", Mirroring, Mirroring)
+	key := topicKey{"m", "t"}
+	lock := lockConfigs(1, 2)
+	want := map[string]string{configMinISR: lock[configMinISR], configRemoteStorage: lock[configRemoteStorage]}
+	set := func() {
+		t.Helper()
+		if err := r.rec.setLock(t.Context(), topic, differing(r.img.TopicConfig("t"), lock)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set()
+	if got := r.img.TopicConfig("t"); !maps.Equal(got, want) {
+		t.Errorf("set: %v, want %v", got, want)
+	}
+	why := r.rec.unlockedWhy(key)
+	for _, w := range []string{configMaxMessageBytes, configUnclean, "POLICY_VIOLATION"} {
+		if !strings.Contains(why, w) {
+			t.Errorf("%q does not say %s", why, w)
+		}
+	}
+	if strings.Contains(why, configMinISR) {
+		t.Errorf("%q names what was set", why)
+	}
+	asked := r.asked(int16(kmsg.IncrementalAlterConfigs))
+	set()
+	if now := r.asked(int16(kmsg.IncrementalAlterConfigs)); now != asked {
+		t.Errorf("asked for again at once: %d requests, %d before", now, asked)
+	}
+	// Later it is, and the policy has changed.
+	r.rec.unlocked[key] = unlocked{keys: r.rec.unlocked[key].keys}
+	r.mu.Lock()
+	r.policy = nil
+	r.mu.Unlock()
+	set()
+	if got := r.img.TopicConfig("t"); !maps.Equal(got, lock) {
+		t.Errorf("set: %v, want %v", got, lock)
+	}
+	r.rec.locked(key)
+	if why := r.rec.unlockedWhy(key); why != "" {
+		t.Errorf("complete, and: %s", why)
+	}
+}
+
+// TestCreateWithARefusedLock: a topic is created with as much of the lock as may be.
+func TestCreateWithARefusedLock(t *testing.T) {
+	r := newRig(t)
+	r.policy = []string{configMaxMessageBytes}
+	lock := lockConfigs(1, 2)
+	if err := r.rec.createLocked(t.Context(), Topic{Mirror: "m", Name: "new"}, [][]int32{{1, 2}}, map[string]string{"retention.ms": "-1"}, lock); err != nil {
+		t.Fatal(err)
+	}
+	want := maps.Clone(lock)
+	delete(want, configMaxMessageBytes)
+	want["retention.ms"] = "-1"
+	if got := r.img.TopicConfig("new"); !maps.Equal(got, want) {
+		t.Errorf("created with %v, want %v", got, want)
+	}
+	if why := r.rec.unlockedWhy(topicKey{"m", "new"}); !strings.Contains(why, configMaxMessageBytes) || strings.Contains(why, configMinISR) {
+		t.Errorf("told: %q", why)
+	}
+	// What the source's configs are refused for is no matter of the lock.
+	r.mu.Lock()
+	r.policy = []string{"retention.ms"}
+	r.mu.Unlock()
+	if err := r.rec.createLocked(t.Context(), Topic{Mirror: "m", Name: "other"}, [][]int32{{1, 2}}, map[string]string{"retention.ms": "-1"}, lock); err == nil {
+		t.Error("created although its own configs are refused")
+	}
+}
