@@ -535,7 +535,8 @@ func (r *Reconciler) lock(ctx context.Context, t Topic, parts []*metadata.Partit
 		}
 	}
 	minISR = configuredMinISR(t, minISR)
-	want := lockConfigs(minISR, r.countedVirtual(parts, there))
+	virtual := r.countedVirtual(parts, there)
+	want := lockConfigs(minISR, max(virtual, r.behindForeign(t, parts)-minISR))
 	if mayChangeMinISR(r.c.cfg.Virtual, parts, minISR, have[configMinISR], want[configMinISR]) {
 		change := differing(have, want)
 		if now, to := have[configMinISR], change[configMinISR]; to != nil && now != "" {

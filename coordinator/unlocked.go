@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
 // This file holds what becomes of a write lock that this cluster's policies do not let be set
@@ -104,6 +107,22 @@ func (r *Reconciler) unlockedWhy(key topicKey) string {
 		return u.String()
 	}
 	return ""
+}
+
+// behindForeign returns the number of replicas of the largest partition that a real broker leads
+// and where clients have written behind what was mirrored; 0 if there is none. With that many
+// wanted in sync, a virtual replica that joins makes nothing of it visible (R21).
+func (r *Reconciler) behindForeign(t Topic, parts []*metadata.Partition) (n int) {
+	for _, p := range parts {
+		if p.Leader < 0 || r.c.cfg.Virtual.Is(p.Leader) {
+			continue
+		}
+		rec, _ := r.c.view.Lineage(t.Mirror, ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition})
+		if rec.Chains[p.LeaderEpoch].WrittenBehind() {
+			n = max(n, len(p.Replicas))
+		}
+	}
+	return n
 }
 
 // createLocked creates a topic with its write lock, or with what a policy allows of it.

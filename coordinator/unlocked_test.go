@@ -6,6 +6,10 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
 // TestRefusedLock: a policy that refuses parts of the write lock does not keep a topic from being
@@ -79,5 +83,44 @@ func TestCreateWithARefusedLock(t *testing.T) {
 	r.mu.Unlock()
 	if err := r.rec.createLocked(t.Context(), Topic{Mirror: "m", Name: "other"}, [][]int32{{1, 2}}, map[string]string{"retention.ms": "-1"}, lock); err == nil {
 		t.Error("created although its own configs are refused")
+	}
+}
+
+// TestR21RaisedBehindForeignRecords: where clients wrote to a real leader, as many are wanted in
+// sync as there are replicas, until a virtual broker leads.
+func TestR21RaisedBehindForeignRecords(t *testing.T) {
+	r := newRig(t)
+	topic := r.mirrorTopic("t", Mirroring, Mirroring, Mirroring)
+	one := "1"
+	topic.Wanted = map[string]*string{configMinISR: &one}
+	mirrored := lineage.Entry{Epoch: 2, SourceEpoch: 0, Start: 0}
+	for p, chain := range []lineage.Chain{{mirrored}, {mirrored, {Epoch: 3, SourceEpoch: lineage.NoSource, Start: 9}}} {
+		rec := lineage.NewRecord().With(3, chain)
+		r.put(record{kind: kindLineage, partition: partitionKey{"m", ids.TopicPartition{TopicID: topic.TopicID, Partition: int32(p)}}, value: rec})
+	}
+	parts := func(leader int32) []*metadata.Partition {
+		var out []*metadata.Partition
+		for _, p := range r.img.TopicPartitions(topic.TopicID) {
+			next := *p
+			next.Leader = leader
+			out = append(out, &next)
+		}
+		return out
+	}
+	if got := r.rec.behindForeign(topic, parts(1)); got != 4 {
+		t.Errorf("behind a real leader %d, want 4", got)
+	}
+	if got := r.rec.behindForeign(topic, parts(1)[:1]); got != 0 {
+		t.Errorf("behind a real leader that took nothing %d", got)
+	}
+	if got := r.rec.behindForeign(topic, parts(10001)); got != 0 {
+		t.Errorf("behind a virtual leader %d", got)
+	}
+	minISR := func() string { return r.img.TopicConfig("t")[configMinISR] }
+	if err := r.rec.lock(t.Context(), topic, parts(1), 2); err != nil || minISR() != "4" {
+		t.Errorf("min.insync.replicas is %s, %v", minISR(), err)
+	}
+	if err := r.rec.lock(t.Context(), topic, parts(10001), 2); err != nil || minISR() != "3" {
+		t.Errorf("min.insync.replicas is %s, %v", minISR(), err)
 	}
 }

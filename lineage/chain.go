@@ -124,6 +124,12 @@ func (c Chain) FirstLocal() (int64, bool) {
 	return 0, false
 }
 
+// WrittenBehind tells whether clients of this cluster wrote behind what was mirrored.
+func (c Chain) WrittenBehind() bool {
+	_, has := c.FirstLocal()
+	return has && c[0].SourceEpoch != NoSource
+}
+
 // agreed returns up to where a log that ends at end holds what virtual brokers led. Where
 // the first entry is a client's nothing is: also a log that begins above 0 is copied from
 // the source's beginning then.

@@ -150,6 +150,9 @@ func TestChain(t *testing.T) {
 	if _, ok := c[:3].FirstLocal(); ok {
 		t.Error("FirstLocal found something in a chain without local entries")
 	}
+	if !c.WrittenBehind() || c[:3].WrittenBehind() || c[3:].WrittenBehind() || (Chain{}).WrittenBehind() {
+		t.Error("WrittenBehind")
+	}
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}

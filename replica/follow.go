@@ -92,6 +92,8 @@ type follower struct {
 	start     int64 // of the leader's epoch, for a real leader
 	claim     int64
 	lastError string
+	behind    bool      // the leader has records of clients behind what was mirrored
+	since     time.Time // when it was prepared
 }
 
 // followLeader fetches from one leader until there is nothing more to follow there.
@@ -139,7 +141,11 @@ func (m *Manager) followOnce(leader int32, mine []*partition, known map[ids.Topi
 				m.complainOnce(p, f, "getting ready to follow", err)
 				continue
 			}
-			f.prepared = true
+			f.prepared, f.since = true, m.now()
+		}
+		if f.behind && m.now().Sub(f.since) < raiseWait && shows(img.ISR, img.Replicas, m.cfg.ID, m.minISR(p.topic)) {
+			m.complainOnce(p, f, "waiting for a higher min.insync.replicas", errors.New("joining would make visible what clients wrote around the mirror"))
+			continue
 		}
 		addPartition(req, p.tp, p.topic, fetchArgs{replica: m.cfg.ID, leaderEpoch: img.LeaderEpoch, offset: f.claim, lastEpoch: -1, maxBytes: 1})
 		asked++
@@ -225,7 +231,7 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 	case err != nil:
 		return err
 	}
-	f.start, f.claim = start, max(hw, start)
+	f.start, f.claim, f.behind = start, max(hw, start), chain.WrittenBehind()
 	return nil
 }
 
@@ -289,4 +295,15 @@ func (m *Manager) endOffsetAt(ctx context.Context, img *metadata.Partition, epoc
 		return 0, 0, fmt.Errorf("epochs of %s-%d at broker %d: error %d", img.Topic, img.Partition, img.Leader, a.ErrorCode)
 	}
 	return a.LeaderEpoch, a.EndOffset, nil
+}
+
+// raiseWait is how long a virtual replica waits for the coordinator to raise min.insync.replicas,
+// which a policy may not let it do.
+const raiseWait = 10 * time.Second
+
+// shows tells whether a real leader's high watermark moves over what only it has once self joins
+// its ISR, and would not before: what clients wrote there would become visible by it (R21).
+func shows(isr, replicas []int32, self int32, minISR int) bool {
+	enough := min(minISR, len(replicas))
+	return !slices.Contains(isr, self) && len(isr) < enough && len(isr)+1 >= enough
 }
