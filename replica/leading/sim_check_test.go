@@ -14,6 +14,7 @@ import (
 //	S5   when faults end, the partition is mirrored again, or handed back
 //	S6   the lineage is one that a log can have
 //	P1   no in-sync replica gets anything while the partition is PAUSED
+//	R4   nobody is answered before a takeover is complete
 //	R10  no batch's epoch is above the request's or below the follower's last
 //	F    no answer of a virtual leader makes a fetcher give up
 //	D    what the machine wants to serve is in the buffer

@@ -127,6 +127,9 @@ func (w *simWorld) virtAnswer(v *simVirt, r *simReal, n int) bool {
 		hw: d.HighWatermark, logStart: d.LogStart, earliest: v.m.LogStart(), endA: v.m.LogEnd(), virtual: true,
 	}
 	r.req, r.ans = nil, a
+	if d.Code == CodeNone && v.m.phase < Leading {
+		w.fail("R4: %d answers %d before it is ready", v.id, r.id)
+	}
 	if d.Code == CodeNone && !d.Diverging {
 		if d.Serve == ServeReplica {
 			if g := w.byID(d.From); g.up {
