@@ -231,7 +231,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 	var active, running []Topic
 	for _, t := range r.c.view.Topics(name) {
 		// One whose start was refused is an ordinary topic: what it has is not ours to change.
-		if r.retryAllowed(ctx, t) != nil || r.useConsent(ctx, t) != nil {
+		if r.retryAllowed(ctx, t) != nil {
 			continue // logged; the next look tries again
 		}
 		if _, elsewhere := r.c.elsewhere(t); t.Desired == Stopped || t.lost() || elsewhere || r.c.ordinary(t) {
@@ -436,37 +436,6 @@ func (r *Refresher) retryAllowed(ctx context.Context, t Topic) error {
 		}
 	}
 	return nil
-}
-
-// consentRest is how long after an operator's word it is looked whether it was used: who leads the
-// partitions has heard of it by then.
-const consentRest = time.Minute
-
-// useConsent ends the operator's word that records may go once all partitions are mirrored. It was
-// given for what stood in the way then, not for what the source may lose in years to come.
-func (r *Refresher) useConsent(ctx context.Context, t Topic) error {
-	if t.Desired != Mirroring || !t.AllowTruncate || t.Fault != "" || time.Since(time.UnixMilli(t.Since)) < consentRest {
-		return nil
-	}
-	parts := r.c.img.TopicPartitions(t.TopicID)
-	for _, p := range parts {
-		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
-		if s.State != Mirroring || s.Detail == DetailWaitingForReplicas || len(r.c.cfg.Virtual.Real(p.ISR)) == 0 {
-			return nil
-		}
-	}
-	if len(parts) == 0 {
-		return nil
-	}
-	_, err := r.rec.put(ctx, t, func(now *Topic) {
-		if now.Since == t.Since {
-			now.AllowTruncate = false
-		}
-	})
-	if err == nil {
-		r.log.Info("all is mirrored, and nothing more may be dropped unasked", "mirror", t.Mirror, "topic", t.Name)
-	}
-	return err
 }
 
 // syncConfigs sets the source's dynamic topic configs where they differ; none is removed.

@@ -296,41 +296,6 @@ func TestRefusedIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestConsentIsUsedOnce: the word that records may go ends when all partitions are mirrored.
-func TestConsentIsUsedOnce(t *testing.T) {
-	long := time.Now().Add(-time.Hour).UnixMilli()
-	for _, tc := range []struct {
-		name  string
-		since int64
-		state PartitionState
-		kept  bool
-	}{
-		{"all is mirrored", long, PartitionState{State: Mirroring, LeaderEpoch: 3}, false},
-		{"just given", time.Now().UnixMilli(), PartitionState{State: Mirroring, LeaderEpoch: 3}, true},
-		{"not used yet", long, PartitionState{State: Failed, Previous: Mirroring, LeaderEpoch: 3}, true},
-		{"on its way", long, PartitionState{State: LogTruncation, LeaderEpoch: 3}, true},
-		{"waiting for replicas", long, PartitionState{State: Mirroring, Detail: DetailWaitingForReplicas, LeaderEpoch: 3}, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := newRig(t)
-			c := Topic{
-				Mirror: "m", Name: "c", TopicID: idOf("c"), SourceTopicID: idOf("there"), Desired: Mirroring,
-				AllowTruncate: true, Since: tc.since,
-			}
-			r.topic("c", c.TopicID, []int32{10001, 10002, 1, 2})
-			r.src.set(func(s *fakeSource) { s.topics = map[string]SourceTopic{"c": {ID: idOf("there"), Partitions: 1}} })
-			r.put(record{kind: kindTopic, topic: topicKey{"m", "c"}, value: c},
-				record{kind: kindState, partition: partitionKey{"m", ids.TopicPartition{TopicID: c.TopicID}}, value: tc.state})
-			if _, err := r.refresh(); err != nil {
-				t.Fatal(err)
-			}
-			if got := r.topicT("c").AllowTruncate; got != tc.kept {
-				t.Errorf("consent %t, want %t", got, tc.kept)
-			}
-		})
-	}
-}
-
 // TestRefresherRuns: a change of filters is looked at at once, on the connection that there
 // is; one of the address needs another. A mirror without anything to look at has none.
 func TestRefresherRuns(t *testing.T) {
