@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/test/chaos/check"
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
@@ -76,6 +77,9 @@ func plantAll(ctx context.Context, opt options) (err error) {
 		if err := replica.Kill(); err != nil {
 			return err
 		}
+		if err := w.record(p, replica); err != nil {
+			return err
+		}
 		for _, fault := range check.Faults() {
 			if err := w.plant(p, replica, fault, origin); err != nil {
 				return err
@@ -92,6 +96,42 @@ func plantAll(ctx context.Context, opt options) (err error) {
 	fmt.Printf("selftest: %d of %d planted faults found\n", len(check.Faults())*len(load.TopicNames()), len(check.Faults())*len(load.TopicNames()))
 	return nil
 }
+
+// record keeps the beginning of a log on both sides, for the tests that need no broker.
+func (w *world) record(p tp, replica *harness.Node) error {
+	if w.opt.keep == "" {
+		return nil
+	}
+	if err := os.MkdirAll(w.opt.keep, 0o755); err != nil {
+		return err
+	}
+	for side, n := range map[string]*harness.Node{"source": w.source.Brokers()[0], "mirror": replica} {
+		dir, err := n.PartitionDir(p.topic, p.partition)
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(dir, "00000000000000000000.log"))
+		if err != nil {
+			return err
+		}
+		keep := 0 // whole batches
+		for b, err := range batch.Iterate(data) {
+			if err != nil {
+				return err
+			}
+			if keep += len(b); b.NextOffset() >= recordedEnd {
+				break
+			}
+		}
+		if err := os.WriteFile(filepath.Join(w.opt.keep, p.topic+"."+side+".log"), data[:keep], 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordedEnd is about where a recorded log ends: behind a commit and an abort.
+const recordedEnd = 700
 
 // plant damages the last segment of a log, looks, and puts it right again.
 func (w *world) plant(p tp, n *harness.Node, fault check.Fault, origin rawLog) error {
