@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func section2() []row {
 		{proves: "C2.5 AlterReplicaLogDirs", run: writeLogDirs},
 		{proves: "C2.6 locked configs", run: writeConfigs},
 		{proves: "C2.7 DeleteTopics", run: writeDeleteTopics},
+		{proves: "C2.8 reassignments", run: writeReassign},
 		{proves: "C2.9 state topic", run: writeStateTopic},
 		{proves: "C2.14 acks=0", run: writeNoAcks},
 		{proves: "C2.15 around the proxy", run: writeAround},
@@ -277,6 +279,53 @@ func writeDeleteTopics(t *testing.T, e *env) {
 	if err := drop(); err != nil {
 		t.Errorf("delete of a stopped topic: %v", err)
 	}
+}
+
+// writeReassign takes a real replica away and gives it back. Clients of the proxies see real
+// replicas only.
+func writeReassign(t *testing.T, e *env) {
+	name := e.mirrored(t, "c2-8", 1, 5)
+	proxied := kadm.NewClient(newClient(t, e.dst.Proxies()))
+	seen, err := detail(t.Context(), proxied, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := seen.Partitions[0].Replicas
+	hidden := len(slices.DeleteFunc(slices.Clone(e.here(t, name).Partitions[0].Replicas), func(b int32) bool { return !virtual(b) }))
+	if len(all) < 2 || hidden == 0 || slices.ContainsFunc(all, virtual) {
+		t.Fatalf("clients see replicas %v, there are %d virtual ones", all, hidden)
+	}
+	for _, want := range [][]int32{all[1:], append(slices.Clone(all[1:]), all[0])} {
+		var req kadm.AlterPartitionAssignmentsReq
+		req.Assign(name, 0, want)
+		r, err := proxied.AlterPartitionAssignments(t.Context(), req)
+		if err == nil {
+			err = r.Error()
+		}
+		if err != nil {
+			t.Fatalf("reassign to %v: %v", want, err)
+		}
+		eventually(t, fmt.Sprintf("replicas %v", want), func(ctx context.Context) error {
+			seen, err := detail(ctx, proxied, name)
+			if err != nil {
+				return err
+			}
+			d, err := detail(ctx, e.dstAdmin, name)
+			if err != nil {
+				return err
+			}
+			p := d.Partitions[0]
+			if now := seen.Partitions[0].Replicas; !slices.Equal(now, want) || len(p.Replicas) != len(want)+hidden || !virtual(p.Leader) || len(p.ISR) != len(p.Replicas) {
+				return fmt.Errorf("clients see %v; there are %v, in sync %v, led by %d", now, p.Replicas, p.ISR, p.Leader)
+			}
+			return nil
+		})
+		if err := produce(t.Context(), writer(t, e.dst.Proxies()), name, 1, 1, "no"); !errors.Is(err, kerr.PolicyViolation) {
+			t.Errorf("a write: %v", err)
+		}
+	}
+	e.write(t, name, 1, 3)
+	e.copied(t, name)
 }
 
 func writeStateTopic(t *testing.T, e *env) {
