@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
+	"github.com/cluster-mirroring/mirror-sidecar/verify"
 )
 
 // TestSourceLoses is a source that loses records which the mirror has.
@@ -128,14 +130,10 @@ func restored(t *testing.T, e *env) {
 	e.write(t, anew, 2, 60, 90)
 	back := time.Now()
 	e.toSource.Restore()
-	e.waitRefused(t, shorter, 50)
-	e.waitRefused(t, anew, 50)
-	t.Logf("both are FAILED after %v", time.Since(back).Round(100*time.Millisecond))
-	for _, topic := range []string{shorter, anew} {
-		began := time.Now()
+	failed := e.waitJudged(t, 50, shorter, anew)
+	t.Logf("judged after %v; FAILED: %v", time.Since(back).Round(100*time.Millisecond), failed)
+	for _, topic := range failed {
 		e.cli(t, "--recover", "--mirror", mirror, "--topics", topic, "--allow-truncate")
-		e.waitTruncated(t, topic, 20)
-		t.Logf("%s: truncated after %v", topic, time.Since(began).Round(100*time.Millisecond))
 	}
 	e.settled(t, "restored, allowed to truncate", back)
 }
@@ -195,35 +193,58 @@ func (e *env) launchSource(ctx context.Context, t *testing.T) {
 	}
 }
 
-// waitRefused waits until the mirror does not follow the source, and has lost nothing by it.
-func (e *env) waitRefused(t *testing.T, topic string, end int64) {
+// waitJudged waits until each partition of the topics is FAILED, with all its records up to end on every
+// replica, or follows the source; it gives the topics with a partition that is FAILED. A source whose
+// epochs have got above the mirror's cannot be told from one that elected a broker that lacked
+// records, which is followed.
+func (e *env) waitJudged(t *testing.T, end int64, topics ...string) (failed []string) {
 	t.Helper()
-	harness.AwaitT(t, patience, topic+": FAILED, nothing dropped", func(ctx context.Context) error {
-		if err := e.every(ctx, func(p protocol.DescribedPartition) bool {
-			return p.State == stateFailed && strings.Contains(text(p.ErrorMessage), "restored from a backup") && strings.Contains(text(p.ErrorMessage), "nothing is dropped here")
-		}, topic); err != nil {
+	harness.AwaitT(t, patience, "FAILED with nothing dropped, or as the source is", func(ctx context.Context) error {
+		failed = nil
+		described, err := e.describe(ctx)
+		if err != nil {
 			return err
 		}
-		for _, n := range e.dst.Cluster.Brokers() {
-			for p := range int32(2) {
-				log, err := n.ReadLog(topic, p)
-				if err != nil {
-					return err
-				}
-				if log.EndOffset() != end {
-					return fmt.Errorf("%s-%d on %s ends at %d, want %d", topic, p, n, log.EndOffset(), end)
+		want, err := ends(ctx, e.srcAdmin, topics...)
+		if err != nil {
+			return err
+		}
+		got, err := ends(ctx, e.dstAdmin, topics...)
+		if err != nil {
+			return err
+		}
+		for _, topic := range topics {
+			for _, p := range described[topic] {
+				tp := verify.TopicPartition{Topic: topic, Partition: p.PartitionIndex}
+				m := text(p.ErrorMessage)
+				switch {
+				case p.State == stateFailed && strings.Contains(m, "restored from a backup") && strings.Contains(m, "nothing is dropped here"):
+					if err := e.holds(topic, p.PartitionIndex, end); err != nil {
+						return err
+					}
+					if !slices.Contains(failed, topic) {
+						failed = append(failed, topic)
+					}
+				case p.State != stateMirroring || got[tp] != want[tp]:
+					return errors.Join(said(topic, p), fmt.Errorf("it ends at %d, at the source at %d", got[tp], want[tp]))
 				}
 			}
 		}
 		return nil
 	})
+	return failed
 }
 
-func (e *env) waitTruncated(t *testing.T, topic string, to int64) {
-	t.Helper()
-	harness.AwaitT(t, patience, topic+": the truncation is described", func(ctx context.Context) error {
-		return e.every(ctx, func(p protocol.DescribedPartition) bool {
-			return p.State == stateMirroring && text(p.Detail) == "TRUNCATED" && strings.Contains(text(p.ErrorMessage), fmt.Sprintf("offsets %d to", to))
-		}, topic)
-	})
+// holds gives an error unless every replica's log ends there.
+func (e *env) holds(topic string, partition int32, end int64) error {
+	for _, n := range e.dst.Cluster.Brokers() {
+		log, err := n.ReadLog(topic, partition)
+		if err != nil {
+			return err
+		}
+		if log.EndOffset() != end {
+			return fmt.Errorf("%s-%d on %s ends at %d, want %d", topic, partition, n, log.EndOffset(), end)
+		}
+	}
+	return nil
 }
