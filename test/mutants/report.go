@@ -37,7 +37,7 @@ smallest worlds %[4]d, and its random walks (up to %[5]d steps) %[6]d. What only
 belongs to what the model leaves out (see [model.md](model.md)).
 
 The letters are those of what must hold in the model: S1 nothing visible is dropped, S1b nothing replaces it, S2 one batch at an offset and epoch, S3 the high
-watermark, S4 nothing is changed after a hand-back, S5 it settles, S6 the lineage, P1 PAUSED, R10 epochs of batches, F fetchers, D the buffer.
+watermark, S4 nothing is changed after a hand-back, S5 it settles, S6 the lineage, P1 PAUSED, R4 ready, R10 epochs of batches, F fetchers, D the buffer.
 
 | rule | table tests | exhaustive | random |
 |---|---|---|---|
