@@ -128,7 +128,7 @@ survive: ## The long forms of the fault tests: all orders, all pairs of parties,
 .PHONY: versions
 versions: ## Every destination and source version, upgrades under load: a table in docs/versions.md (half an hour)
 	@mkdir -p $(BUILD)/reports
-	MIRROR_FULL=1 MIRROR_VERSIONS_REPORT=$(abspath $(BUILD))/reports/versions.json $(GO) test ./test/versions -count=1 -v -timeout 90m
+	MIRROR_FULL=1 MIRROR_VERSIONS_DOC=1 MIRROR_VERSIONS_REPORT=$(abspath $(BUILD))/reports/versions.json $(GO) test ./test/versions -count=1 -v -timeout 90m
 
 .PHONY: stop
 stop: ## A sidecar, its broker or the coordinator goes after each step of a stop (5 minutes)
