@@ -612,7 +612,10 @@ type MirrorTopicValue struct {
 	AllowTruncate bool
 	RealReplicas  []PartitionReplicas
 	// Fault: why nothing may be read from the source now; null if nothing speaks against it.
-	Fault *string
+	Fault  *string
+	GiveUp []PartitionSince
+	// Locked: its write lock was in force since WantedConfigs were taken.
+	Locked bool
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -653,6 +656,19 @@ func (m *MirrorTopicValue) write(w *wire.Writer, version int16) {
 			w.NullableString(m.Fault, true)
 		}))
 	}
+	if len(m.GiveUp) > 0 {
+		tags = append(tags, w.Field(3, func(w *wire.Writer) {
+			w.ArrayLen(len(m.GiveUp), true)
+			for i := range m.GiveUp {
+				m.GiveUp[i].write(w, version)
+			}
+		}))
+	}
+	if m.Locked {
+		tags = append(tags, w.Field(4, func(w *wire.Writer) {
+			w.Bool(m.Locked)
+		}))
+	}
 	w.Tags(tags, m.UnknownTags)
 }
 
@@ -682,6 +698,16 @@ func (m *MirrorTopicValue) read(r *wire.Reader, version int16) {
 			}
 		case tag == 2:
 			m.Fault = r.NullableString(true)
+		case tag == 3:
+			if n := r.ArrayLen(true, 13); n > 0 {
+				m.GiveUp = make([]PartitionSince, n)
+				for i := range m.GiveUp {
+					m.GiveUp[i] = NewPartitionSince()
+					m.GiveUp[i].read(r, version)
+				}
+			}
+		case tag == 4:
+			m.Locked = r.Bool()
 		default:
 			return false
 		}
@@ -705,6 +731,12 @@ func (m MirrorTopicValue) MarshalJSON() ([]byte, error) {
 	}
 	if m.Fault != nil {
 		o.Field("fault", m.Fault)
+	}
+	if len(m.GiveUp) > 0 {
+		o.Field("giveUp", wire.List(m.GiveUp))
+	}
+	if m.Locked {
+		o.Field("locked", m.Locked)
 	}
 	return o.JSON()
 }
@@ -816,6 +848,43 @@ func (m PartitionReplicas) MarshalJSON() ([]byte, error) {
 	var o wire.Object
 	o.Field("partition", m.Partition)
 	o.Field("replicas", wire.List(m.Replicas))
+	return o.JSON()
+}
+
+// PartitionSince is the partitions whose operator does not wait any longer for the replica that
+// has all data.
+type PartitionSince struct {
+	Partition int32
+	// Since: when that was said, in milliseconds.
+	Since int64
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewPartitionSince returns PartitionSince with the defaults of its layout.
+func NewPartitionSince() PartitionSince {
+	var m PartitionSince
+	m.Since = -1
+	return m
+}
+
+func (m *PartitionSince) write(w *wire.Writer, version int16) {
+	w.Int32(m.Partition)
+	w.Int64(m.Since)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *PartitionSince) read(r *wire.Reader, version int16) {
+	m.Partition = r.Int32()
+	m.Since = r.Int64()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m PartitionSince) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("partition", m.Partition)
+	o.Field("since", m.Since)
 	return o.JSON()
 }
 
