@@ -19,9 +19,19 @@ func (c *Coordinator) locked(topic string) bool {
 	return c.img.TopicConfig(topic)[configMaxMessageBytes] == "0"
 }
 
+// noteLock records that a topic has the write lock, or that it has lost it and a policy refuses it
+// by now. A topic that never had it is not taken for one that somebody took it off.
+func (r *Reconciler) noteLock(ctx context.Context, t Topic) (Topic, error) {
+	locked := r.c.locked(t.Name)
+	if locked == t.Locked || !locked && !r.banRefused(topicKey{t.Mirror, t.Name}) {
+		return t, nil
+	}
+	return r.put(ctx, t, func(now *Topic) { now.Locked = locked })
+}
+
 // byHand tells whether a topic that is wanted mirrored was handed back by hand.
 func (r *Reconciler) byHand(t Topic, parts []*metadata.Partition) bool {
-	if len(t.Wanted) == 0 || r.c.locked(t.Name) {
+	if len(t.Wanted) == 0 || !t.Locked || r.c.locked(t.Name) {
 		return false
 	}
 	led := false
@@ -29,14 +39,17 @@ func (r *Reconciler) byHand(t Topic, parts []*metadata.Partition) bool {
 		if slices.ContainsFunc(p.Replicas, r.c.cfg.Virtual.Is) {
 			return false
 		}
-		// A start that has not come to the lock yet has no partition that was led.
-		switch s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}); s.State {
-		case Unknown, Stopping, Stopped:
-		default:
-			led = true
-		}
+		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition})
+		led = led || wasLed(s)
 	}
 	return led
+}
+
+// wasLed tells whether a partition's state is one that only its leader brings it into. A start or
+// a recovery that has not come to the lock yet has others: LOG_TRUNCATION is where it begins.
+func wasLed(s PartitionState) bool {
+	led := func(s State) bool { return s == Mirroring || s == Pausing || s == Paused }
+	return led(s.State) || s.State == Failed && s.Detail != DetailConsentNeeded && led(s.Previous)
 }
 
 // stopByHand takes the hand-back for the stop that it is. Whoever starts the topic again is told

@@ -52,6 +52,7 @@ func encodeRecord(r record) (key, value []byte, err error) {
 				out.RealReplicas = append(out.RealReplicas, r)
 			}
 			out.AllowTruncate, out.Fault, out.UnknownTags = t.AllowTruncate, nullable(t.Fault), t.tags
+			out.Locked = t.Locked
 			v = &out
 		}
 	case kindState:
@@ -140,7 +141,7 @@ func topicOf(k protocol.MirrorTopicKey, v *protocol.MirrorTopicValue) Topic {
 		Mirror: k.MirrorName, Name: k.TopicName, TopicID: v.TopicID, SourceTopicID: v.SourceTopicID,
 		Desired: State(v.DesiredState), Since: v.Since,
 	}
-	t.AllowTruncate, t.Fault, t.tags = v.AllowTruncate, text(v.Fault), v.UnknownTags
+	t.AllowTruncate, t.Fault, t.Locked, t.tags = v.AllowTruncate, text(v.Fault), v.Locked, v.UnknownTags
 	if len(v.WantedConfigs) > 0 {
 		t.Wanted = make(map[string]*string, len(v.WantedConfigs))
 	}

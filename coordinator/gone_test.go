@@ -20,6 +20,8 @@ func TestUnregisteredDoesNotComeBack(t *testing.T) {
 		{"dead", []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}, {ID: 10002, Fenced: true}}, true, nil},
 		{"unregistered a moment ago", []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}}, false, nil},
 		{"unregistered", []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}}, true, [][]int32{{10001, 1, 2}}},
+		{"unregistered a moment ago, and another one is there", []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}, {ID: 10003}}, false, nil},
+		{"unregistered, and another one is there", []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}, {ID: 10003}}, true, [][]int32{{10001, 10003, 1, 2}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t)

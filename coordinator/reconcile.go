@@ -114,10 +114,10 @@ func (r *Reconciler) run(ctx context.Context) {
 	defer refresh.Stop()
 	for ctx.Err() == nil {
 		again := r.pass(ctx)
+		var t *time.Timer
 		var timer <-chan time.Time
 		if again > 0 {
-			t := time.NewTimer(again)
-			defer t.Stop()
+			t = time.NewTimer(again)
 			timer = t.C
 		}
 		select {
@@ -127,6 +127,9 @@ func (r *Reconciler) run(ctx context.Context) {
 			pause(ctx, passPause)
 		case <-refresh.C:
 		case <-timer:
+		}
+		if t != nil {
+			t.Stop()
 		}
 	}
 }
@@ -355,6 +358,9 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 	if err := r.lock(ctx, t, parts, n); err != nil {
 		return 0, err
 	}
+	if t, err = r.noteLock(ctx, t); err != nil {
+		return 0, err
+	}
 	todo := r.seatingWork(t, parts)
 	if len(todo.targets) > 0 {
 		r.log.Info("virtual replicas are assigned", "mirror", m.Name, "topic", t.Name, "partitions", len(todo.targets), "replicas", todo.targets)
@@ -469,7 +475,7 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 			// What the lock hides is recorded before the lock is set: after a crash in between
 			// the lock's own values must not be taken for the topic's.
 			wanted := t.Wanted
-			if t, err = r.put(ctx, t, func(now *Topic) { now.Wanted = wanted }); err != nil {
+			if t, err = r.put(ctx, t, func(now *Topic) { now.Wanted, now.Locked = wanted, false }); err != nil {
 				return t, err
 			}
 		}

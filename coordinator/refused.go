@@ -60,8 +60,8 @@ func (r *Reconciler) handRefusedBack(ctx context.Context, t Topic) (all bool, er
 			into = plan.lead
 			plan.elect = append(plan.elect, p.Partition)
 		}
-		if len(p.Adding) == 0 && sameSet(h.target, settled(p)) {
-			continue // asked for already
+		if askedFor(p, h) {
+			continue
 		}
 		if v.Is(p.Leader) && len(h.target) > 1 {
 			h.target = longestFirst(h.target, r.c.deps.Destination.logEnds(ctx, t.Name, p.Partition, v.Real(p.ISR)))
@@ -90,7 +90,13 @@ func (r *Reconciler) handRefusedBack(ctx context.Context, t Topic) (all bool, er
 		return all, err
 	}
 	if all && len(t.Wanted) > 0 {
-		// Only now: whoever is recovered meanwhile may mirror at once, and needs the lock.
+		// Only now: whoever is recovered meanwhile may mirror at once, and needs the lock. That it
+		// is gone then is no hand-back by hand.
+		if t.Locked {
+			if t, err = r.put(ctx, t, func(now *Topic) { now.Locked = false }); err != nil {
+				return all, err
+			}
+		}
 		if err := r.alter(ctx, t.Name, restoreConfigs(t, r.c.img.TopicConfig(t.Name))); err != nil {
 			return all, err
 		}

@@ -164,6 +164,9 @@ func TestRepairs(t *testing.T) {
 				r.mu.Unlock()
 			}
 			r.change(topic, c.now)
+			r.rec.mu.Lock()
+			r.rec.seen[10003] = presence{epoch: -1, since: time.Now().Add(-time.Hour)} // it is not waited for
+			r.rec.mu.Unlock()
 			c.state.LeaderEpoch = 3
 			topic.Wanted = map[string]*string{configMinISR: ptr("1")} // so that no broker is asked for its default
 			r.put(record{kind: kindState, partition: partitionKey{"m", ids.TopicPartition{TopicID: topic.TopicID}}, value: c.state},

@@ -241,6 +241,7 @@ func (r *Reconciler) comingBack(now time.Time, seen map[int32]presence, has []in
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.seen[id] = presence{epoch: -1, since: now}
+			seen[id] = r.seen[id]
 			return false
 		}
 		return !p.there(now)

@@ -44,7 +44,7 @@ func (b beginning) apply(mirror string, now Topic) Topic {
 	now.Desired, now.Since = Mirroring, time.Now().UnixMilli()
 	now.AllowTruncate, now.Fault = b.allowTruncate, ""
 	if again {
-		now.Wanted = nil // restored at stop; taken anew before the lock is set
+		now.Wanted, now.Locked = nil, false // restored at stop; taken anew before the lock is set
 	}
 	if b.id.IsZero() {
 		now.RealReplicas = nil

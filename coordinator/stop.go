@@ -367,7 +367,7 @@ func (r *Reconciler) forget(ctx context.Context, t Topic) error {
 	}
 	_, err := r.put(ctx, t, func(now *Topic) {
 		if now.Desired == Stopped {
-			now.Wanted, now.RealReplicas = nil, nil
+			now.Wanted, now.RealReplicas, now.Locked = nil, nil, false
 		}
 	})
 	return err

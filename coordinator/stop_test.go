@@ -1,8 +1,10 @@
 package coordinator
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
@@ -31,5 +33,22 @@ func TestAskedForInAnOrderThatCanBeElected(t *testing.T) {
 				t.Errorf("got %v", got)
 			}
 		})
+	}
+}
+
+// TestRefusedStartInAnOrderThatCanBeElected: the hand-back of a refused start asks anew like a
+// stop when the first real replica has left the ISR since.
+func TestRefusedStartInAnOrderThatCanBeElected(t *testing.T) {
+	r := newRig(t)
+	topic := r.mirrorTopic("t", Mirroring, LogTruncation)
+	r.put(record{kind: kindState, partition: partitionKey{"m", ids.TopicPartition{TopicID: topic.TopicID}}, value: PartitionState{State: Failed, Previous: LogTruncation, LeaderEpoch: 3, Detail: DetailConsentNeeded}})
+	r.change(topic, func(p *metadata.Partition) {
+		p.Replicas, p.Removing, p.ISR, p.Leader = []int32{1, 2, 10001, 10002}, []int32{10001, 10002}, []int32{10001, 2}, 10001
+	})
+	if _, err := r.rec.handRefusedBack(t.Context(), r.topicT("t")); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.reassigned(); len(got) != 1 || !slices.Equal(virtual.Real(got[0]), []int32{2, 1}) {
+		t.Errorf("asked for %v", got)
 	}
 }

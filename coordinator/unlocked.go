@@ -99,6 +99,13 @@ func (r *Reconciler) locked(key topicKey) {
 	}
 }
 
+// banRefused tells whether a policy refuses the part of a topic's write lock that keeps clients out.
+func (r *Reconciler) banRefused(key topicKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.unlocked[key].keys, configMaxMessageBytes)
+}
+
 // unlockedWhy says what a topic's write lock lacks, "" if nothing is known to.
 func (r *Reconciler) unlockedWhy(key topicKey) string {
 	r.mu.Lock()

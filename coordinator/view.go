@@ -40,6 +40,9 @@ type Topic struct {
 	// Fault says why nothing may be read from the source now, "" if nothing speaks against
 	// it: the topic is gone there, or another one of its name took its place.
 	Fault string
+	// Locked says that the whole of the write lock's ban on writes was seen in force since Wanted
+	// was taken. It is not while the lock is on its way, nor where a policy refuses it.
+	Locked bool
 
 	tags []wire.Tag // a newer sidecar's fields, kept as they came
 }
