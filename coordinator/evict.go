@@ -106,6 +106,10 @@ func (c *Coordinator) unstopped(t Topic, rec *Reconciler) Unstopped {
 	return u
 }
 
+// Understood tells, by an error, that the state has a record that this build does not
+// understand: there may be mirrors that are not known here.
+func (c *Coordinator) Understood() error { return c.store.misread.err() }
+
 // Orphan is a partition with virtual replicas whose topic no mirror has.
 type Orphan struct {
 	Topic     string
@@ -135,8 +139,23 @@ func (c *Coordinator) Orphans() []Orphan {
 
 // Unlock takes the write lock off a topic that no mirror has: its own values of these configs
 // are not known, so it gets the cluster's. Whatever the sweeper then finds is an ordinary
-// topic's.
-func (c *Coordinator) Unlock(ctx context.Context, topic string) error {
+// topic's, so it stays locked until no live replica would be left out as a stop would not;
+// waited tells that those were waited for as long as a stop does. The error says who is.
+func (c *Coordinator) Unlock(ctx context.Context, topic string, waited bool) error {
+	id, _ := c.img.Topic(topic)
+	live := func(b int32) bool { return alive(c.img, b) }
+	for _, p := range c.img.TopicPartitions(id) {
+		if len(lagging(c.cfg.Virtual, p, live)) == 0 {
+			continue
+		}
+		minISR, err := c.deps.Destination.intDefault(ctx, configMinISR)
+		if err != nil {
+			return fmt.Errorf("topic %s: min.insync.replicas of the cluster: %w", topic, err)
+		}
+		if wait := sweepWaits(c.cfg.Virtual, p, live, careful{minISR: minISR, waited: waited}); wait != "" {
+			return fmt.Errorf("partition %s-%d waits for %s", topic, p.Partition, wait)
+		}
+	}
 	have := c.img.TopicConfig(topic)
 	change := map[string]*string{}
 	for _, k := range lockKeys() {

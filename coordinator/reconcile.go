@@ -270,6 +270,9 @@ func (r *Reconciler) step(ctx context.Context, m Mirror, t Topic) (time.Duration
 	if t.Desired == Stopped {
 		return r.stopTopic(ctx, t)
 	}
+	if r.c.cfg.Alone {
+		return 0, nil // it hands back, and mirrors nothing
+	}
 	if o, elsewhere, err := r.elsewhere(ctx, t); elsewhere || t.lost() || err != nil {
 		if err != nil {
 			return 0, err

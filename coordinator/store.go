@@ -60,6 +60,7 @@ type Store struct {
 	once     sync.Once     // closes ready
 	stop     context.CancelFunc
 	done     chan struct{}
+	misread  misread
 }
 
 // NewStore returns a store that does nothing before Start.
@@ -146,6 +147,7 @@ func (s *Store) run(ctx context.Context, metadataCaughtUp <-chan struct{}) {
 		}
 		if now, ok := s.img.Topic(StateTopic); ctx.Err() == nil && (!ok || now != id) {
 			s.log.Error("the state topic was deleted: what it held is lost, mirrors must be created again", "topic", StateTopic)
+			s.misread.clear()
 			s.view.reset()
 		}
 	}
@@ -224,6 +226,7 @@ func (s *Store) read(ctx context.Context, id ids.UUID) error {
 				return
 			}
 			rec, err := decodeRecord(r.Key, r.Value, r.Timestamp.UnixMilli())
+			s.misread.note(r, err)
 			if err != nil {
 				// A newer sidecar's record, or not ours at all: what it means is not known here,
 				// what else is there still is.

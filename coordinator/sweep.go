@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -53,6 +55,7 @@ type Sweeper struct {
 	found map[ids.TopicPartition]*stray
 	count int       // partitions with a virtual replica among found
 	read  time.Time // when the state topic was read to its end last
+	began time.Time // when it looked first
 }
 
 // stray is what is remembered of a partition that was found on virtual brokers.
@@ -205,6 +208,7 @@ func (c *Coordinator) Stray(tp ids.TopicPartition) (stray, sure bool) {
 // nothing changes; 0 if there is no need.
 func (s *Sweeper) look(ctx context.Context) time.Duration {
 	s.note()
+	s.careful(ctx)
 	live := liveVirtual(s.c.img, s.c.cfg.Virtual)
 	acts := len(live) > 0 && live[0] == s.c.cfg.Self || len(live) == 0 && s.c.cfg.Alone
 	if acts {
@@ -237,6 +241,23 @@ func (s *Sweeper) look(ctx context.Context) time.Duration {
 		}
 	}
 	return again
+}
+
+// careful gets to know what laggards are waited for by, where this process may meet topics that were
+// mirrored and that nobody knows of any more.
+func (s *Sweeper) careful(ctx context.Context) {
+	s.mu.Lock()
+	if s.began.IsZero() {
+		s.began = s.now()
+	}
+	some := len(s.found) > 0
+	s.mu.Unlock()
+	if !s.c.cfg.Alone || !some {
+		return
+	}
+	if _, err := s.c.deps.Destination.intDefault(ctx, configMinISR); err != nil && ctx.Err() == nil {
+		s.log.Warn("min.insync.replicas of the cluster is not known: no live replica is left out", "err", err)
+	}
 }
 
 // unread returns what was found and needs the state topic to be read to its end: what is not
@@ -353,8 +374,11 @@ func (s *Sweeper) planLocked(some map[ids.TopicPartition]bool) map[string]map[in
 		if p == nil || !some[tp] || now.Before(e.after) {
 			continue
 		}
-		waited := now.Sub(e.since) >= laggardWait
-		target, wait := sweep(s.c.cfg.Virtual, p, *e, live, brokers, hashStart(p.Topic, max(len(brokers), 1)), waited)
+		care := careful{waited: now.Sub(e.since) >= laggardWait}
+		if s.c.cfg.Alone {
+			care = careful{waited: now.Sub(s.began) >= s.c.cfg.StopReplicaWait, minISR: s.minISR(p.Topic)}
+		}
+		target, wait := sweep(s.c.cfg.Virtual, p, *e, live, brokers, hashStart(p.Topic, max(len(brokers), 1)), care)
 		if wait != "" && e.verified && e.told != wait {
 			e.told = wait
 			s.log.Warn("partition of an ordinary topic landed on virtual brokers, and cannot be on real ones yet",
@@ -369,6 +393,19 @@ func (s *Sweeper) planLocked(some map[ids.TopicPartition]bool) map[string]map[in
 		out[p.Topic][p.Partition] = target
 	}
 	return out
+}
+
+// minISR is what a topic wants in sync: as long as it is not known whether that is less, all that
+// there can be.
+func (s *Sweeper) minISR(topic string) int {
+	n, err := strconv.Atoi(s.c.img.TopicConfig(topic)[configMinISR])
+	if err != nil {
+		n = s.c.deps.Destination.knownDefault(configMinISR)
+	}
+	if n < 1 {
+		return math.MaxInt
+	}
+	return n
 }
 
 // act asks the controller for what was planned.
@@ -466,8 +503,8 @@ func lacksReplicas(p *metadata.Partition, e stray) bool {
 
 // sweep returns what to ask the controller for to get a partition one step nearer to real
 // brokers only, or what is waited for. live tells whether a broker is alive; brokers are the
-// real ones that may be given replicas; waited that laggards were waited for.
-func sweep(v ids.Virtual, p *metadata.Partition, e stray, live func(int32) bool, brokers []placement.Broker, start int, waited bool) (target []int32, wait string) {
+// real ones that may be given replicas; care says how laggards are waited for.
+func sweep(v ids.Virtual, p *metadata.Partition, e stray, live func(int32) bool, brokers []placement.Broker, start int, care careful) (target []int32, wait string) {
 	if reassigning(p) {
 		return nil, "" // somebody's, or our own
 	}
@@ -482,15 +519,15 @@ func sweep(v ids.Virtual, p *metadata.Partition, e stray, live func(int32) bool,
 	}
 	isr := v.Real(p.ISR)
 	active := slices.DeleteFunc(slices.Clone(isr), func(b int32) bool { return !live(b) })
-	behind := lagging(v, p, live)
 	switch {
 	case p.Leader < 0:
 		return nil, "a leader"
 	case len(isr) > 0 && len(active) == 0:
 		return nil, fmt.Sprintf("broker %s, which alone is in sync", list(isr))
-	case len(isr) > 0 && !v.Is(p.Leader) && len(behind) > 0 && !waited:
-		return nil, fmt.Sprintf("broker %s to get in sync", list(behind))
 	case len(isr) > 0:
+		if wait = sweepWaits(v, p, live, care); wait != "" {
+			return nil, wait
+		}
 		// Not those that are out of sync: a removal waits for all that it names.
 		return leaderFirst(active, p.Leader), ""
 	case len(v.Real(p.Replicas)) > 0:
@@ -503,4 +540,31 @@ func sweep(v ids.Virtual, p *metadata.Partition, e stray, live func(int32) bool,
 		return nil, "a real broker"
 	}
 	return target[:1], ""
+}
+
+// careful says how live replicas that are not in sync are waited for before they are left out,
+// which deletes their logs.
+type careful struct {
+	waited bool // for as long as it is
+	// minISR is how many have to be in sync then. 0 for what landed on virtual brokers and was
+	// never mirrored: behind a virtual leader nothing is waited for there, since it lets nobody in.
+	minISR int
+}
+
+// sweepWaits says which replicas of a partition are waited for before others are left out, ""
+// if none is.
+func sweepWaits(v ids.Virtual, p *metadata.Partition, live func(int32) bool, care careful) string {
+	behind := lagging(v, p, live)
+	active := slices.DeleteFunc(v.Real(p.ISR), func(b int32) bool { return !live(b) })
+	switch {
+	case len(behind) == 0 || care.minISR == 0 && (v.Is(p.Leader) || care.waited):
+		return ""
+	case v.Is(p.Leader):
+		return fmt.Sprintf("a real broker to lead, so that broker %s gets in sync", list(behind))
+	case !care.waited:
+		return fmt.Sprintf("broker %s to get in sync", list(behind))
+	case len(active) < care.minISR:
+		return fmt.Sprintf("broker %s to get in sync, since only %s is", list(behind), list(active))
+	}
+	return ""
 }

@@ -24,6 +24,7 @@ func TestSweep(t *testing.T) {
 		dead    []int32
 		racks   map[int32]string
 		waited  bool
+		minISR  int
 		want    []int32
 		waiting bool
 	}{
@@ -44,6 +45,21 @@ func TestSweep(t *testing.T) {
 		},
 		"a virtual leader lets no laggard catch up": {
 			p: part(10002, []int32{1, 10002, 3}, []int32{10002, 3}), e: stray{want: 3, had: []int32{1, 3}}, want: []int32{3},
+		},
+		"once mirrored, behind a virtual leader: a real one leads first": {
+			p: part(10002, []int32{1, 10002, 3}, []int32{10002, 3}), e: stray{want: 3, had: []int32{1, 3}}, waited: true, minISR: 1, waiting: true,
+		},
+		"once mirrored: a laggard is waited for": {
+			p: part(3, []int32{1, 10002, 3}, []int32{3}), e: stray{want: 3, had: []int32{1, 3}}, minISR: 1, waiting: true,
+		},
+		"once mirrored: enough without the laggard": {
+			p: part(3, []int32{1, 10002, 3}, []int32{3}), e: stray{want: 3, had: []int32{1, 3}}, waited: true, minISR: 1, want: []int32{3},
+		},
+		"once mirrored: too few without the laggard": {
+			p: part(3, []int32{1, 10002, 3}, []int32{3}), e: stray{want: 3, had: []int32{1, 3}}, waited: true, minISR: 2, waiting: true,
+		},
+		"once mirrored: a dead replica is not waited for": {
+			p: part(3, []int32{1, 10002, 3}, []int32{3}), e: stray{want: 3, had: []int32{1, 3}}, dead: []int32{1}, minISR: 2, want: []int32{3},
 		},
 		"nobody leads": {p: part(-1, []int32{1, 10002}, []int32{1}), e: stray{want: 2, had: []int32{1}}, waiting: true},
 		"who is in sync is dead": {
@@ -70,7 +86,7 @@ func TestSweep(t *testing.T) {
 			for _, b := range []int32{1, 2, 3} {
 				brokers = append(brokers, placement.Broker{ID: b, Rack: c.racks[b], Down: !live(b)})
 			}
-			got, wait := sweep(virtual, c.p, c.e, live, brokers, 0, c.waited)
+			got, wait := sweep(virtual, c.p, c.e, live, brokers, 0, careful{waited: c.waited, minISR: c.minISR})
 			if !slices.Equal(got, c.want) || (wait != "") != c.waiting {
 				t.Errorf("asks for %v and waits for %q, want %v, waiting: %t", got, wait, c.want, c.waiting)
 			}

@@ -35,8 +35,8 @@ const (
 // Config says what to evict, from where.
 type Config struct {
 	Virtual ids.Virtual
-	// Broker is the only one to evict, as its own or its home broker's id; 0 means all.
-	Broker int32
+	// Broker is the only one to evict, as its own or its home broker's id; nil means all.
+	Broker *int32
 	DryRun bool
 	// Wait bounds how long is waited for what is under way.
 	Wait time.Duration
@@ -91,7 +91,7 @@ func Run(ctx context.Context, cfg Config, ctl *controller.Client, log *slog.Logg
 	if err := e.checkIDs(desc.ID); err != nil {
 		return nil, err
 	}
-	if cfg.Broker != 0 {
+	if cfg.Broker != nil {
 		err = e.one(run)
 	} else {
 		err = e.all(run, desc.ID, observer.CaughtUp())
@@ -117,6 +117,10 @@ func (e *eviction) all(ctx context.Context, cluster string, caughtUp <-chan stru
 		return err
 	}
 	defer p.stop()
+	// What it says may be a mirror, and its topics would pass for nobody's.
+	if err := p.co.Understood(); err != nil {
+		return fmt.Errorf("%w; evict with the sidecars' own version; nothing was changed", err)
+	}
 	unstopped, orphans := p.co.Unstopped(nil), p.co.Orphans()
 	for _, u := range unstopped {
 		e.report.Topics = append(e.report.Topics, Topic{Mirror: u.Mirror, Topic: u.Topic, State: ToStop, Waits: u.Waits})
@@ -130,15 +134,19 @@ func (e *eviction) all(ctx context.Context, cluster string, caughtUp <-chan stru
 	if e.cfg.DryRun {
 		return nil
 	}
+	if err := e.awaitFenced(ctx); err != nil {
+		return err
+	}
 	if err := p.co.StopAll(ctx); err != nil {
 		e.report.leave("%v", err)
 	}
 	if err := p.begin(ctx); err != nil {
 		return err
 	}
+	began, unlockErr := time.Now(), error(nil)
 	err = e.await(ctx, func() string {
 		topics, orphans := p.co.Unstopped(p.rec), p.co.Orphans()
-		unlockErr := e.unlock(ctx, p.co, orphans)
+		unlockErr = e.unlock(ctx, p.co, orphans, time.Since(began) >= e.cfg.StopReplicaWait)
 		what := ""
 		for _, u := range topics {
 			what = fmt.Sprintf("mirror %s, topic %s: %s", u.Mirror, u.Topic, orElse(u.Waits, "being handed back"))
@@ -155,6 +163,9 @@ func (e *eviction) all(ctx context.Context, cluster string, caughtUp <-chan stru
 		return err
 	}
 	e.reportTopics(p.co.Unstopped(p.rec), p.co.Orphans())
+	if unlockErr != nil {
+		e.report.leave("%v", unlockErr)
+	}
 	return e.unregisterAll(ctx)
 }
 
@@ -166,8 +177,8 @@ func orElse(s, def string) string {
 }
 
 // unlock takes the write lock off topics that no mirror knows of. Where sidecars run it is theirs
-// to say that a topic is no mirror's.
-func (e *eviction) unlock(ctx context.Context, co *coordinator.Coordinator, orphans []coordinator.Orphan) error {
+// to say that a topic is no mirror's. waited tells whether live replicas that lag were waited for.
+func (e *eviction) unlock(ctx context.Context, co *coordinator.Coordinator, orphans []coordinator.Orphan, waited bool) error {
 	if len(e.live()) > 0 {
 		return nil
 	}
@@ -176,7 +187,7 @@ func (e *eviction) unlock(ctx context.Context, co *coordinator.Coordinator, orph
 	for _, o := range orphans {
 		if o.Locked && !done[o.Topic] {
 			done[o.Topic] = true
-			errs = append(errs, co.Unlock(ctx, o.Topic))
+			errs = append(errs, co.Unlock(ctx, o.Topic, waited))
 		}
 	}
 	return errors.Join(errs...)
@@ -218,7 +229,7 @@ func (e *eviction) unregisterAll(ctx context.Context) error {
 
 func (e *eviction) unregister(ctx context.Context, b *Broker) error {
 	b.State = Registered
-	if n := e.assigned(b.ID); n > 0 && e.cfg.Broker == 0 {
+	if n := e.assigned(b.ID); n > 0 && e.cfg.Broker == nil {
 		b.Waits = fmt.Sprintf("%d partitions are still assigned to it", n)
 		e.report.leave("virtual broker %d: %s", b.ID, b.Waits)
 		return nil
@@ -249,16 +260,14 @@ func (e *eviction) unregister(ctx context.Context, b *Broker) error {
 
 // awaitDeath tells whether a virtual broker is dead. One that was killed a moment ago is alive to
 // the controllers until its session ends; if nobody listens at its address it is dead all the
-// same.
+// same. One that they hold for dead is not while somebody listens there.
 func (e *eviction) awaitDeath(ctx context.Context, id int32) (bool, error) {
 	dead := func() bool {
 		b, ok := e.img.Broker(id)
 		return !ok || b.Fenced
 	}
-	if dead() {
-		return true, nil
-	}
-	if b, _ := e.img.Broker(id); e.listens(ctx, b) {
+	// First: a sidecar that runs may be fenced for a moment, and would register again.
+	if b, ok := e.img.Broker(id); ok && e.listens(ctx, b) {
 		return false, nil
 	}
 	err := e.await(ctx, func() string {
@@ -268,6 +277,35 @@ func (e *eviction) awaitDeath(ctx context.Context, id int32) (bool, error) {
 		return fmt.Sprintf("virtual broker %d does not answer; its session ends soon", id)
 	})
 	return dead(), err
+}
+
+// awaitFenced returns when nobody is mistaken for dead: with no virtual broker alive this process
+// coordinates, and must not beside sidecars that run and are merely fenced for a moment.
+func (e *eviction) awaitFenced(ctx context.Context) error {
+	running := func() (int32, bool) {
+		if len(e.live()) > 0 {
+			return 0, false // theirs
+		}
+		for _, id := range e.registered() {
+			if b, ok := e.img.Broker(id); ok && e.listens(ctx, b) {
+				return id, true
+			}
+		}
+		return 0, false
+	}
+	err := e.await(ctx, func() string {
+		if id, some := running(); some {
+			return fmt.Sprintf("virtual broker %d is fenced, and its sidecar runs", id)
+		}
+		return ""
+	})
+	if err != nil {
+		return err
+	}
+	if id, some := running(); some {
+		return fmt.Errorf("the controllers hold every virtual broker for dead, yet the sidecar of %d, beside broker %d, runs; end it, or let it reach the controllers, then run this again; nothing was changed", id, e.cfg.Virtual.Home(id))
+	}
+	return nil
 }
 
 // listens tells whether anybody takes connections at a broker's address.
@@ -285,14 +323,17 @@ func (e *eviction) listens(ctx context.Context, b metadata.Broker) bool {
 
 // one evicts a single virtual broker while others go on: they replace it.
 func (e *eviction) one(ctx context.Context) error {
-	id := e.cfg.Broker
+	id := *e.cfg.Broker
 	if !e.cfg.Virtual.Is(id) {
 		id = e.cfg.Virtual.Of(id)
 	}
-	e.report.One = id
+	e.report.One = &id
 	_, known := e.img.Broker(id)
 	assigned := e.assigned(id)
 	if !known && assigned == 0 {
+		if _, home := e.img.Broker(e.cfg.Virtual.Home(id)); !home {
+			return fmt.Errorf("there is neither a virtual broker %d nor a broker %d; nothing was changed", id, e.cfg.Virtual.Home(id))
+		}
 		return nil
 	}
 	b := Broker{ID: id, Home: e.cfg.Virtual.Home(id), State: ToUnregister}

@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"net"
 	"strings"
 	"testing"
 
@@ -44,24 +45,71 @@ func TestOneNeedsOthers(t *testing.T) {
 	p := &metadata.Partition{Topic: "t", TopicID: ids.UUID{1}, Replicas: []int32{10001, 1}, ISR: []int32{1}, Leader: 1}
 	for _, broker := range []int32{1, 10001} {
 		e := newEviction([]*metadata.Partition{p}, metadata.Broker{ID: 1}, metadata.Broker{ID: 10001, Fenced: true}, metadata.Broker{ID: 10002, Fenced: true})
-		e.cfg.Broker = broker
+		e.cfg.Broker = &broker
 		if err := e.one(t.Context()); err == nil || !strings.Contains(err.Error(), "no other sidecar runs") {
 			t.Errorf("broker %d: %v", broker, err)
 		}
 	}
 	e := newEviction([]*metadata.Partition{p}, metadata.Broker{ID: 1}, metadata.Broker{ID: 10001, Fenced: true}, metadata.Broker{ID: 10002})
-	e.cfg.Broker, e.cfg.DryRun = 1, true
+	one, two, five := int32(1), int32(2), int32(5)
+	e.cfg.Broker, e.cfg.DryRun = &one, true
 	if err := e.one(t.Context()); err != nil || len(e.report.Brokers) != 1 || e.report.Brokers[0].State != ToUnregister {
 		t.Errorf("dry run: %+v, %v", e.report, err)
 	}
-	e.cfg.Broker = 5
-	e.report.Brokers = nil
+	e = newEviction(nil, metadata.Broker{ID: 2})
+	e.cfg.Broker = &two
 	if err := e.one(t.Context()); err != nil || len(e.report.Brokers) != 0 {
-		t.Errorf("one that is not there: %+v, %v", e.report, err)
+		t.Errorf("one that was evicted before: %+v, %v", e.report, err)
+	}
+	e.cfg.Broker = &five
+	if err := e.one(t.Context()); err == nil || !strings.Contains(err.Error(), "neither a virtual broker 10005 nor a broker 5") {
+		t.Errorf("one that was never there: %v", err)
+	}
+}
+
+// TestBrokerZero: node ids may begin with 0.
+func TestBrokerZero(t *testing.T) {
+	e := newEviction(nil, metadata.Broker{ID: 0}, metadata.Broker{ID: 1}, metadata.Broker{ID: 10000, Fenced: true}, metadata.Broker{ID: 10001, Fenced: true})
+	zero := int32(0)
+	e.cfg.Broker, e.cfg.DryRun = &zero, true
+	if err := e.one(t.Context()); err != nil || len(e.report.Brokers) != 1 || e.report.Brokers[0].ID != 10000 || *e.report.One != 10000 {
+		t.Errorf("%+v, %v", e.report, err)
+	}
+}
+
+// TestFencedAndRunning: a sidecar that runs is not dead, whatever the controllers hold it for.
+func TestFencedAndRunning(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := metadata.Endpoint{Host: "127.0.0.1", Port: uint16(ln.Addr().(*net.TCPAddr).Port)}
+	fenced := metadata.Broker{ID: 10001, Fenced: true, Endpoints: []metadata.Endpoint{at}}
+	e := newEviction(nil, metadata.Broker{ID: 1}, fenced)
+	if dead, err := e.awaitDeath(t.Context(), 10001); dead || err != nil {
+		t.Errorf("one that runs is dead: %t, %v", dead, err)
+	}
+	if err := e.awaitFenced(t.Context()); err == nil || !strings.Contains(err.Error(), "10001") {
+		t.Errorf("beside a sidecar that runs: %v", err)
+	}
+	fenced.Fenced = false
+	e.img.Set(nil, []metadata.Broker{{ID: 1}, fenced}, nil)
+	if err := e.awaitFenced(t.Context()); err != nil {
+		t.Errorf("one that is alive does what is asked for: %v", err)
+	}
+	_ = ln.Close()
+	fenced.Fenced = true
+	e.img.Set(nil, []metadata.Broker{{ID: 1}, fenced}, nil)
+	if dead, err := e.awaitDeath(t.Context(), 10001); !dead || err != nil {
+		t.Errorf("one that ended is dead: %t, %v", dead, err)
+	}
+	if err := e.awaitFenced(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestPrint(t *testing.T) {
+	evicted := int32(10001)
 	for _, tc := range []struct {
 		name string
 		r    Report
@@ -93,7 +141,7 @@ func TestPrint(t *testing.T) {
 		},
 		{
 			"one",
-			Report{Cluster: "c", One: 10001, Brokers: []Broker{{ID: 10001, State: Unregistered}}},
+			Report{Cluster: "c", One: &evicted, Brokers: []Broker{{ID: 10001, State: Unregistered}}},
 			"cluster c\nvirtual broker 10001: unregistered\nnothing is left of virtual broker 10001\n",
 		},
 	} {

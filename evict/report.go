@@ -12,7 +12,7 @@ import (
 type Report struct {
 	Cluster string `json:"cluster"`
 	DryRun  bool   `json:"dryRun"`
-	One     int32  `json:"broker,omitempty"` // the only virtual broker that was to be evicted
+	One     *int32 `json:"broker,omitempty"` // the only virtual broker that was to be evicted
 	// Topics are the mirror topics that were not ordinary topics at the beginning.
 	Topics []Topic `json:"topics"`
 	// Partitions are those of topics that no mirror has, with virtual replicas.
@@ -85,10 +85,10 @@ func (r *Report) Print(w io.Writer) {
 		}
 	case r.DryRun:
 		fmt.Fprintln(w, "nothing was changed")
-	case len(r.Topics)+len(r.Partitions)+len(r.Brokers) == 0 && r.One == 0:
+	case len(r.Topics)+len(r.Partitions)+len(r.Brokers) == 0 && r.One == nil:
 		fmt.Fprintln(w, "there are no virtual brokers here, and nothing is mirrored: nothing to do")
-	case r.One != 0:
-		fmt.Fprintf(w, "nothing is left of virtual broker %d\n", r.One)
+	case r.One != nil:
+		fmt.Fprintf(w, "nothing is left of virtual broker %d\n", *r.One)
 	default:
 		fmt.Fprintln(w, "nothing is left: the cluster is as without mirrors")
 	}

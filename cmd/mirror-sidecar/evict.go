@@ -35,7 +35,7 @@ const evictLeft = 3
 
 func runEvict(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("mirror-sidecar evict", pflag.ContinueOnError)
-	broker := flags.Int32("broker", 0, "evict only the virtual broker of this broker, or with this id; other sidecars take its partitions")
+	only := brokerFlag(flags)
 	dryRun := flags.Bool("dry-run", false, "say what would be done, and change nothing")
 	asJSON := flags.Bool("json", false, "print the report as JSON")
 	wait := flags.Duration("timeout", 2*time.Minute, "how long to wait for what is under way")
@@ -47,8 +47,12 @@ func runEvict(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
 		return 0
-	case err == nil && (*broker < 0 || *wait <= 0):
-		err = errors.New("--broker and --timeout must be above 0")
+	case err == nil && *wait <= 0:
+		err = errors.New("--timeout must be above 0")
+	}
+	var broker *int32
+	if err == nil {
+		broker, err = only()
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "mirror-sidecar: %v\n", err)
@@ -58,7 +62,7 @@ func runEvict(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
 	report, err := evictAll(ctx, cfg, evict.Config{
-		Broker: *broker, DryRun: *dryRun, Wait: *wait,
+		Broker: broker, DryRun: *dryRun, Wait: *wait,
 		Progress: func(what string) { fmt.Fprintln(stderr, "waiting:", what) },
 	}, log)
 	if report != nil {
@@ -74,6 +78,22 @@ func runEvict(args []string, stdout, stderr io.Writer) int {
 		return evictLeft
 	}
 	return 0
+}
+
+// brokerFlag adds --broker, and returns what tells which broker it names; nil, all of them, if it
+// was not given: 0 is a broker like any other.
+func brokerFlag(flags *pflag.FlagSet) func() (*int32, error) {
+	const name = "broker"
+	broker := flags.Int32(name, 0, "evict only the virtual broker of this broker, or with this id; other sidecars take its partitions")
+	return func() (*int32, error) {
+		switch {
+		case !flags.Changed(name):
+			return nil, nil
+		case *broker < 0:
+			return nil, errors.New("--broker must not be below 0")
+		}
+		return broker, nil
+	}
 }
 
 func printReport(r *evict.Report, asJSON bool, stdout io.Writer) error {

@@ -1,0 +1,56 @@
+package coordinator
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// misreadKeys bounds the records that are remembered. Beyond them nothing is forgotten.
+const misreadKeys = 1000
+
+// misread remembers which records of the state topic count and are not understood. Whoever acts on
+// the absence of a record asks here first.
+type misread struct {
+	mu   sync.Mutex // guards the following
+	keys map[string]error
+	more error // of a record beyond the bound
+}
+
+// note takes note of a record, and of what was wrong with it. A later one with the same key
+// replaces it.
+func (m *misread) note(r *kgo.Record, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil || r.Value == nil {
+		delete(m.keys, string(r.Key))
+		return
+	}
+	err = fmt.Errorf("the record at offset %d of %s-%d is not understood: %w", r.Offset, StateTopic, r.Partition, err)
+	if m.keys == nil {
+		m.keys = map[string]error{}
+	}
+	if _, known := m.keys[string(r.Key)]; !known && len(m.keys) >= misreadKeys {
+		m.more = err
+		return
+	}
+	m.keys[string(r.Key)] = err
+}
+
+// err is about one of those records, nil if there is none.
+func (m *misread) err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, err := range m.keys {
+		return err
+	}
+	return m.more
+}
+
+// clear forgets what a topic that was deleted held.
+func (m *misread) clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys, m.more = nil, nil
+}
