@@ -56,6 +56,7 @@ func internalTopic(name string) bool {
 type TopicResult struct {
 	Name string
 	Err  *Error
+	Note string // what is to be known although there is no error
 }
 
 // validateCreate checks everything that can be checked before anything is written, and

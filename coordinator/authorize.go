@@ -300,6 +300,8 @@ func wireResult(t TopicResult) protocol.TopicResult {
 	r.Name = t.Name
 	if t.Err != nil {
 		r.ErrorCode, r.ErrorMessage = t.Err.Code, &t.Err.Message
+	} else {
+		r.ErrorMessage = nullable(t.Note)
 	}
 	return r
 }

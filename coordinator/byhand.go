@@ -63,6 +63,7 @@ func (r *Reconciler) stopByHand(ctx context.Context, t Topic) error {
 			return nil
 		}
 		now.Desired, now.Since, now.Fault = Stopped, time.Now().UnixMilli(), ""
+		now.AllowTruncate, now.GiveUp = false, nil
 		return r.c.store.Put(ctx, record{kind: kindTopic, topic: topicKey{t.Mirror, t.Name}, value: now})
 	})
 }

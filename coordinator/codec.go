@@ -51,6 +51,11 @@ func encodeRecord(r record) (key, value []byte, err error) {
 				r.Partition, r.Replicas = partition, t.RealReplicas[partition]
 				out.RealReplicas = append(out.RealReplicas, r)
 			}
+			for _, partition := range slices.Sorted(maps.Keys(t.GiveUp)) {
+				g := protocol.NewPartitionSince()
+				g.Partition, g.Since = partition, t.GiveUp[partition]
+				out.GiveUp = append(out.GiveUp, g)
+			}
 			out.AllowTruncate, out.Fault, out.UnknownTags = t.AllowTruncate, nullable(t.Fault), t.tags
 			out.Locked = t.Locked
 			v = &out
@@ -153,6 +158,12 @@ func topicOf(k protocol.MirrorTopicKey, v *protocol.MirrorTopicValue) Topic {
 	}
 	for _, r := range v.RealReplicas {
 		t.RealReplicas[r.Partition] = r.Replicas
+	}
+	if len(v.GiveUp) > 0 {
+		t.GiveUp = make(map[int32]int64, len(v.GiveUp))
+	}
+	for _, g := range v.GiveUp {
+		t.GiveUp[g.Partition] = g.Since
 	}
 	return t
 }

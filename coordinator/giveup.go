@@ -3,7 +3,9 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
@@ -22,22 +24,64 @@ func (c *Coordinator) waiting(t Topic) []*metadata.Partition {
 	})
 }
 
-// giveUp decides whether a topic without a failed partition may be recovered: nil if it may.
-func (c *Coordinator) giveUp(t Topic, allowTruncate bool) *Error {
+// giveUp decides whether a topic without a failed partition may be recovered, and returns what
+// becomes of it: exactly the partitions that wait now are given up.
+func (c *Coordinator) giveUp(t Topic, allowTruncate bool) (Topic, *Error) {
 	waiting := c.waiting(t)
 	if len(waiting) == 0 || t.Desired == Paused {
-		return refuse(protocol.InvalidClusterMirrorStates, "topic %s of mirror %s has no failed partition", t.Name, t.Mirror)
+		return t, refuse(protocol.InvalidClusterMirrorStates, "topic %s of mirror %s has no failed partition", t.Name, t.Mirror)
 	}
 	for _, p := range waiting {
 		why := fmt.Sprintf("topic %s of mirror %s has no failed partition, but partition %d waits: %s", t.Name, t.Mirror, p.Partition, waitsForReplicas(c.cfg.Virtual, p))
 		switch {
 		case !allowTruncate:
-			return refuse(protocol.InvalidClusterMirrorStates, "%s; recover with --allow-truncate to give up what only that broker has", why)
+			return t, refuse(protocol.InvalidClusterMirrorStates, "%s; recover with --allow-truncate to give up what only that broker has", why)
 		case !slices.ContainsFunc(c.cfg.Virtual.Real(p.Replicas), func(b int32) bool { return alive(c.img, b) }):
-			return refuse(protocol.InvalidClusterMirrorStates, "%s; to give up what only that broker has, start another one of %s first", why, list(c.cfg.Virtual.Real(p.Replicas)))
+			return t, refuse(protocol.InvalidClusterMirrorStates, "%s; to give up what only that broker has, start another one of %s first", why, list(c.cfg.Virtual.Real(p.Replicas)))
 		}
 	}
-	return nil
+	t.GiveUp = make(map[int32]int64, len(waiting))
+	for _, p := range waiting {
+		t.GiveUp[p.Partition] = time.Now().UnixMilli()
+	}
+	return t, nil
+}
+
+// notGivenUp says which partitions of a topic with failed ones wait for a replica, to whoever
+// recovers it with AllowTruncate: that is for the failed ones, and a broker that only reboots is
+// not given up along with it. Empty if none waits.
+func (c *Coordinator) notGivenUp(t Topic) string {
+	var waits []string
+	for _, p := range c.waiting(t) {
+		waits = append(waits, fmt.Sprintf("partition %d waits: %s", p.Partition, waitsForReplicas(c.cfg.Virtual, p)))
+	}
+	if len(waits) == 0 {
+		return ""
+	}
+	return "failed partitions go on; " + strings.Join(waits, "; ") + "; nothing of that is given up: recover again with --allow-truncate once none is FAILED to give it up"
+}
+
+// regained takes back what was said of partitions that have a real replica in sync again, with
+// the one that was there or with the right one after all: whoever is lost next is waited for.
+func (r *Reconciler) regained(ctx context.Context, t Topic) (Topic, error) {
+	over := maps.Clone(t.GiveUp)
+	if len(over) == 0 {
+		return t, nil
+	}
+	for _, p := range r.c.waiting(t) {
+		delete(over, p.Partition)
+	}
+	if len(over) == 0 {
+		return t, nil
+	}
+	r.log.Info("partitions have a real replica in sync again, no other is given up any more", "mirror", t.Mirror, "topic", t.Name, "partitions", slices.Sorted(maps.Keys(over)))
+	return r.put(ctx, t, func(now *Topic) {
+		left := maps.Clone(now.GiveUp)
+		maps.DeleteFunc(left, func(p int32, since int64) bool { return over[p] == since })
+		if now.GiveUp = left; len(left) == 0 {
+			now.GiveUp = nil
+		}
+	})
 }
 
 // spendAfter is how long an AllowTruncate stands at least: by then every leader has read it.

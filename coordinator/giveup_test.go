@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
@@ -58,22 +59,109 @@ func TestGiveUp(t *testing.T) {
 			t.Errorf("validated: %v", e)
 		}
 		before := r.topicT(topic)
-		if before.AllowTruncate {
+		if before.AllowTruncate || before.GiveUp != nil {
 			t.Error("ValidateOnly changed it")
 		}
 		if e := try(topic, true, false); e != nil {
 			t.Fatal(e)
 		}
-		if now := r.topicT(topic); !now.AllowTruncate || now.Desired != desired || now.Since == before.Since {
+		// A stop truncates nothing, and has not begun anew by it: it waits no longer than it was to.
+		stops, now := desired == Stopped, r.topicT(topic)
+		if now.Desired != desired || now.AllowTruncate == stops || (now.Since == before.Since) != stops || len(now.GiveUp) != 1 || now.GiveUp[0] == 0 {
 			t.Errorf("given up: %+v", now)
+		}
+		if got := NewLeaders(r.Coordinator).GivenUp(ids.TopicPartition{TopicID: now.TopicID}); got != now.GiveUp[0] {
+			t.Errorf("leaders are told %d, want %d", got, now.GiveUp[0])
 		}
 		// Nobody is there to go on with.
 		r.inSync(topic, func(p *metadata.Partition) { p.Replicas = []int32{10001, 10002, 8, 9} })
 		refused(try(topic, true, false), "start another one of 8, 9")
 	}
+	// Only what waits, by its number.
+	r.mirrorTopic("two", Mirroring, Mirroring, Mirroring)
+	r.inSync("two", func(p *metadata.Partition) { p.ISR, p.LastRealISR = []int32{10001}, []int32{2} })
+	if e := try("two", true, false); e != nil || len(r.topicT("two").GiveUp) != 1 {
+		t.Errorf("%v: %+v", e, r.topicT("two"))
+	}
 	r.mirrorTopic("paused", Paused, Paused)
 	r.inSync("paused", func(p *metadata.Partition) { p.ISR = []int32{10001} })
 	refused(try("paused", true, false))
+}
+
+// TestRecoverGivesUpNoWaitingReplica: leave to truncate what failed is no leave to give up the
+// replica that another partition waits for. Who gave it is told.
+func TestRecoverGivesUpNoWaitingReplica(t *testing.T) {
+	r := newRig(t)
+	r.mirrorTopic("t", Mirroring, Mirroring, Failed)
+	r.inSync("t", func(p *metadata.Partition) { p.ISR, p.LastRealISR = []int32{10001, 10002}, []int32{2} })
+	recovered := func() TopicResult {
+		t.Helper()
+		out, err := r.recoverTopics(t.Context(), verbRequest{mirror: "m", topics: []string{"t"}, allowTruncate: true})
+		if err != nil || len(out) != 1 || out[0].Err != nil {
+			t.Fatalf("%v, %v", out, err)
+		}
+		return out[0]
+	}
+	note := recovered().Note
+	for _, w := range []string{"partition 0", "bring back broker 2", "--allow-truncate"} {
+		if !strings.Contains(note, w) {
+			t.Errorf("%q does not say %q", note, w)
+		}
+	}
+	if said := wireResult(TopicResult{Name: "t", Note: note}); said.ErrorCode != 0 || said.ErrorMessage == nil || *said.ErrorMessage != note {
+		t.Errorf("answered %+v", said)
+	}
+	if now := r.topicT("t"); !now.AllowTruncate || now.GiveUp != nil {
+		t.Errorf("%+v", now)
+	}
+	// Nothing is FAILED any more: now it is asked for by name.
+	if note := recovered().Note; note != "" || len(r.topicT("t").GiveUp) != 1 {
+		t.Errorf("%q, %+v", note, r.topicT("t"))
+	}
+}
+
+// TestGivenUpIsTakenBack: giving up is for the replica that was lost then.
+func TestGivenUpIsTakenBack(t *testing.T) {
+	r := newRig(t)
+	alone := func(p *metadata.Partition) { p.ISR, p.LastRealISR = []int32{10001}, []int32{2} }
+	given := func(topic string, desired State) Topic {
+		now := r.mirrorTopic(topic, desired, Mirroring, LogTruncation, Mirroring)
+		now.AllowTruncate, now.GiveUp = true, map[int32]int64{0: 5, 1: 6, 2: 7}
+		r.put(record{kind: kindTopic, topic: topicKey{"m", topic}, value: now})
+		return r.topicT(topic)
+	}
+	// Partition 0 still waits; another that is not MIRRORING keeps none of the marks.
+	for _, desired := range []State{Mirroring, Paused, Stopped} {
+		now := given("t"+desired.String(), desired)
+		r.inSync(now.Name, alone)
+		next, err := r.rec.regained(t.Context(), now)
+		if err != nil || len(next.GiveUp) != 1 || next.GiveUp[0] != 5 || next.Since != now.Since {
+			t.Errorf("%s: %+v, %v", desired, next, err)
+		}
+		r.inSync(now.Name, func(p *metadata.Partition) { p.ISR = []int32{10001, 1} })
+		if next, err = r.rec.regained(t.Context(), next); err != nil || next.GiveUp != nil || r.topicT(now.Name).GiveUp != nil {
+			t.Errorf("%s: %+v, %v", desired, next, err)
+		}
+	}
+	// What was said again meanwhile stays.
+	old := given("again", Mirroring)
+	now := old
+	now.GiveUp = map[int32]int64{0: 5, 1: 60, 2: 7}
+	r.put(record{kind: kindTopic, topic: topicKey{"m", "again"}, value: now})
+	if next, err := r.rec.regained(t.Context(), old); err != nil || len(next.GiveUp) != 1 || next.GiveUp[1] != 60 {
+		t.Errorf("%+v, %v", next, err)
+	}
+	// A stop takes back all that was said of the mirror that ran.
+	given("stops", Mirroring)
+	if _, err := r.stopTopics(t.Context(), stopRequest{mirror: "m", topics: []string{"stops"}}); err != nil {
+		t.Fatal(err)
+	}
+	if now := r.topicT("stops"); now.Desired != Stopped || now.AllowTruncate || now.GiveUp != nil {
+		t.Errorf("%+v", now)
+	}
+	if now := (beginning{topic: "stops", allowTruncate: true}).apply("m", given("starts", Stopped)); !now.AllowTruncate || now.GiveUp != nil {
+		t.Errorf("%+v", now)
+	}
 }
 
 // TestAllowTruncateIsSpent: what an operator allowed does not stand for ever.

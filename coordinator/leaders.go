@@ -39,6 +39,15 @@ func (l Leaders) Foreign(tp ids.TopicPartition) bool {
 	return s != nil && s.Foreign(tp)
 }
 
+// GivenUp implements replica.State.
+func (l Leaders) GivenUp(tp ids.TopicPartition) int64 {
+	t, ok := l.c.view.TopicByID(tp.TopicID)
+	if !ok {
+		return 0
+	}
+	return t.GiveUp[tp.Partition]
+}
+
 // Lineage implements replica.State.
 func (l Leaders) Lineage(mirror string, tp ids.TopicPartition) lineage.Record {
 	r, _ := l.c.view.Lineage(mirror, tp)
@@ -67,7 +76,7 @@ func (l Leaders) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPar
 		}
 		s.State = Mirroring
 	}
-	return r, consent(s, t), nil
+	return r, consent(s, t, tp.Partition), nil
 }
 
 // fence records leaderEpoch: see fenceState.
@@ -97,20 +106,21 @@ func (l Leaders) fence(ctx context.Context, mirror string, tp ids.TopicPartition
 // LOG_TRUNCATION and MIRRORING, and a failed partition counts as what it was before. A
 // pause that is not complete counts as MIRRORING, which it is on its way from; what is
 // PAUSED is led as it is. A start drops nobody's records unasked; a mirror that runs
-// follows its source.
-func consent(s PartitionState, t Topic) leading.Consent {
+// follows its source. A replica with all data is given up by name only (R15).
+func consent(s PartitionState, t Topic, partition int32) leading.Consent {
+	_, giveUp := t.GiveUp[partition]
 	state := s.State
 	if state == Failed {
 		state = s.Previous
 	}
 	switch {
 	case t.Desired == Stopped || state == Stopping:
-		return leading.Consent{GiveUp: t.AllowTruncate}
+		return leading.Consent{GiveUp: giveUp}
 	case t.Desired == Paused && state == Paused:
 		return leading.Consent{AsItIs: true}
 	}
 	runs := state == Mirroring || state == Pausing
-	return leading.Consent{Truncate: state != Paused, AllowLoss: runs || t.AllowTruncate, AllowUnknown: t.AllowTruncate, GiveUp: t.AllowTruncate}
+	return leading.Consent{Truncate: state != Paused, AllowLoss: runs || t.AllowTruncate, AllowUnknown: t.AllowTruncate, GiveUp: giveUp}
 }
 
 // WriteLineage implements replica.State.

@@ -192,7 +192,7 @@ func (l *life) epoch(p *lifePart) int32 {
 func (l *life) leads(p *lifePart) bool {
 	t, _ := l.topic()
 	s := l.state(p)
-	return lifeVirtual.Is(p.part.Leader) && s.LeaderEpoch == p.part.LeaderEpoch && t.Desired == Mirroring && t.Fault == "" && !refusedStart(s) && consent(s, t).Truncate
+	return lifeVirtual.Is(p.part.Leader) && s.LeaderEpoch == p.part.LeaderEpoch && t.Desired == Mirroring && t.Fault == "" && !refusedStart(s) && consent(s, t, 0).Truncate
 }
 
 // serve is a leader that persists its lineage and serves a batch.
@@ -215,7 +215,7 @@ func (l *life) serve() {
 func (l *life) refuse() {
 	t, _ := l.topic()
 	for _, p := range l.parts[:l.most(len(l.parts))] {
-		if s := l.state(p); l.leads(p) && !p.mirrored && !consent(s, t).AllowLoss {
+		if s := l.state(p); l.leads(p) && !p.mirrored && !consent(s, t, 0).AllowLoss {
 			l.write(p, stateWrite{leaderEpoch: p.part.LeaderEpoch, state: &PartitionState{State: Failed, StateEpoch: -1, Detail: DetailConsentNeeded}})
 		}
 	}

@@ -37,7 +37,8 @@ func (c *Coordinator) resumeTopics(ctx context.Context, r verbRequest) ([]TopicR
 func (c *Coordinator) recoverTopics(ctx context.Context, r verbRequest) ([]TopicResult, error) {
 	results, err := c.change(ctx, r, VerbRecover, func(t *Topic) {
 		t.Fault = ""
-		t.AllowTruncate = t.AllowTruncate || r.allowTruncate
+		// A stop truncates nothing, and what comes after it is asked anew.
+		t.AllowTruncate = t.Desired != Stopped && (t.AllowTruncate || r.allowTruncate)
 	})
 	if err != nil || r.validateOnly {
 		return results, err
@@ -70,16 +71,22 @@ func (c *Coordinator) change(ctx context.Context, r verbRequest, verb Event, edi
 		var records []record
 		for _, n := range names {
 			t, _, refused := c.decide(m.Name, n, verb)
-			if verb == VerbRecover && refused != nil && refused.Code == protocol.InvalidClusterMirrorStates {
-				refused = c.giveUp(t, r.allowTruncate)
+			var note string
+			switch {
+			case verb != VerbRecover:
+			case refused == nil && r.allowTruncate:
+				note = c.notGivenUp(t)
+			case refused != nil && refused.Code == protocol.InvalidClusterMirrorStates:
+				t, refused = c.giveUp(t, r.allowTruncate)
 			}
-			results = append(results, TopicResult{Name: n, Err: refused})
+			results = append(results, TopicResult{Name: n, Err: refused, Note: note})
 			if refused != nil {
 				continue
 			}
 			before := t.Desired
 			edit(&t)
-			if t.Desired != before || verb == VerbRecover { // leaders try again at once when it moves
+			// Leaders try again at once when it moves. A stop waits no longer than it was to.
+			if t.Desired != before || verb == VerbRecover && t.Desired != Stopped {
 				t.Since = time.Now().UnixMilli()
 			}
 			records = append(records, record{kind: kindTopic, topic: topicKey{m.Name, n}, value: t})
@@ -95,7 +102,7 @@ func (c *Coordinator) change(ctx context.Context, r verbRequest, verb Event, edi
 	if !r.validateOnly {
 		for _, t := range results {
 			if t.Err == nil {
-				c.log.Info("mirror topic changed", "mirror", r.mirror, "topic", t.Name, "verb", verb.String())
+				c.log.Info("mirror topic changed", "mirror", r.mirror, "topic", t.Name, "verb", verb.String(), "note", t.Note)
 			}
 		}
 	}
@@ -159,6 +166,7 @@ func (c *Coordinator) stopTopics(ctx context.Context, r stopRequest) ([]TopicRes
 				continue
 			}
 			t.Desired, t.Since = Stopped, time.Now().UnixMilli()
+			t.AllowTruncate, t.GiveUp = false, nil // said of a mirror that runs
 			records = append(records, record{kind: kindTopic, topic: topicKey{m.Name, n}, value: t})
 			stopped = append(stopped, n)
 		}

@@ -267,6 +267,10 @@ func (r *Reconciler) waiting(key topicKey, what string) {
 }
 
 func (r *Reconciler) step(ctx context.Context, m Mirror, t Topic) (time.Duration, error) {
+	t, err := r.regained(ctx, t)
+	if err != nil {
+		return 0, err
+	}
 	if t.Desired == Stopped {
 		return r.stopTopic(ctx, t)
 	}

@@ -102,7 +102,7 @@ func TestConsentByState(t *testing.T) {
 		{Unknown, Unknown, Mirroring, false, may},
 		{Stopped, Stopping, Mirroring, false, may},
 		{LogTruncation, Unknown, Mirroring, false, may},
-		{LogTruncation, Unknown, Mirroring, true, leading.Consent{Truncate: true, AllowLoss: true, AllowUnknown: true, GiveUp: true}},
+		{LogTruncation, Unknown, Mirroring, true, leading.Consent{Truncate: true, AllowLoss: true, AllowUnknown: true}},
 		{Mirroring, LogTruncation, Mirroring, false, runs},
 		{Mirroring, LogTruncation, Paused, false, runs},
 		{Pausing, Mirroring, Paused, false, runs},
@@ -113,15 +113,21 @@ func TestConsentByState(t *testing.T) {
 		{Failed, Mirroring, Mirroring, false, runs},
 		{Failed, Paused, Paused, false, leading.Consent{AsItIs: true}},
 		{Failed, Stopping, Mirroring, false, leading.Consent{}},
-		{Mirroring, LogTruncation, Stopped, true, leading.Consent{GiveUp: true}}, // truncates nothing
+		{Mirroring, LogTruncation, Stopped, true, leading.Consent{}}, // truncates nothing
+		{Stopping, Mirroring, Stopped, true, leading.Consent{}},
 		{Paused, Pausing, Stopped, false, leading.Consent{}},
 		{Stopping, Mirroring, Stopped, false, leading.Consent{}},
 		{Stopping, Mirroring, Mirroring, false, leading.Consent{}},
 		{Stopped, Stopping, Stopped, false, leading.Consent{}},
 	} {
-		got := consent(PartitionState{State: c.state, Previous: c.previous}, Topic{Desired: c.desired, AllowTruncate: c.allow})
-		if got != c.want {
+		s, topic := PartitionState{State: c.state, Previous: c.previous}, Topic{Desired: c.desired, AllowTruncate: c.allow, GiveUp: map[int32]int64{3: 1}}
+		if got := consent(s, topic, 0); got != c.want {
 			t.Errorf("%s (before: %s), wanted %s: %+v, want %+v", c.state, c.previous, c.desired, got, c.want)
+		}
+		// R15: whoever lets records be dropped has given up no replica.
+		c.want.GiveUp = !c.want.AsItIs
+		if got := consent(s, topic, 3); got != c.want {
+			t.Errorf("%s (before: %s), wanted %s, given up: %+v, want %+v", c.state, c.previous, c.desired, got, c.want)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (b beginning) apply(mirror string, now Topic) Topic {
 	now.Mirror, now.Name = mirror, b.topic
 	now.TopicID, now.SourceTopicID = b.id, b.source.ID
 	now.Desired, now.Since = Mirroring, time.Now().UnixMilli()
-	now.AllowTruncate, now.Fault = b.allowTruncate, ""
+	now.AllowTruncate, now.Fault, now.GiveUp = b.allowTruncate, "", nil
 	if again {
 		now.Wanted, now.Locked = nil, false // restored at stop; taken anew before the lock is set
 	}

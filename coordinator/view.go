@@ -40,6 +40,10 @@ type Topic struct {
 	// Fault says why nothing may be read from the source now, "" if nothing speaks against
 	// it: the topic is gone there, or another one of its name took its place.
 	Fault string
+	// GiveUp are the partitions whose operator does not wait any longer for the replica that
+	// has all data, and when that was said, in milliseconds since 1970. It is no part of
+	// AllowTruncate: who lets a start drop records has given up no broker (R15).
+	GiveUp map[int32]int64
 	// Locked says that the whole of the write lock's ban on writes was seen in force since Wanted
 	// was taken. It is not while the lock is on its way, nor where a policy refuses it.
 	Locked bool

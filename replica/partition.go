@@ -40,6 +40,7 @@ type partition struct {
 	buf     buffer
 	waiters map[chan struct{}]struct{}
 	mirror  MirrorTopic
+	gaveUp  int64 // the State's GivenUp as the machine knows it
 	// foreign: the partition is no mirror's. It is led as it is, with nothing to read, until
 	// a real broker is in sync and it can be taken away.
 	foreign bool
@@ -259,6 +260,7 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 	var rec lineage.Record
 	var consent leading.Consent
 	var foreign bool
+	var gaveUp int64
 	err := p.retry(ctx, "reading the partition's state", func(ctx context.Context) error {
 		var ok bool
 		if mt, ok = p.m.state.MirrorTopic(p.tp.TopicID); !ok {
@@ -267,6 +269,7 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 			}
 			return errors.New("the topic is in no mirror (yet)")
 		}
+		gaveUp = p.m.state.GivenUp(p.tp) // first: what is said meanwhile is rather told twice than missed
 		var err error
 		rec, consent, err = p.m.state.ReadLineage(ctx, mt.Mirror, p.tp, a.Epoch)
 		return err
@@ -288,7 +291,7 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
 			return
 		}
-		p.mirror = MirrorTopic{}
+		p.mirror, p.gaveUp = MirrorTopic{}, gaveUp
 		p.machine.StateRead(now, a.Epoch, rec, consent)
 		// Before the takeover goes on: whether the source is asked depends on it.
 		p.topicLocked(now, mt)

@@ -77,6 +77,9 @@ type State interface {
 	// Foreign tells whether a partition is certainly in no mirror: it landed on a virtual broker
 	// by mistake and is to go to real ones.
 	Foreign(tp ids.TopicPartition) bool
+	// GivenUp returns when the operator said that this partition does not wait any longer for a
+	// replica with all data, in milliseconds since 1970; 0 if that does not stand (R15).
+	GivenUp(tp ids.TopicPartition) int64
 	// Lineage returns what is known without asking anybody.
 	Lineage(mirror string, tp ids.TopicPartition) lineage.Record
 	// ReadLineage fences the writes of leaders below leaderEpoch, reads the state to its

@@ -13,6 +13,7 @@ import (
 // topicLocked takes what the state says of the topic. It is called with every change, and
 // once at each takeover, then with a zero p.mirror.
 func (p *partition) topicLocked(now time.Time, mt MirrorTopic) {
+	p.giveUpLocked(now, mt)
 	old := p.mirror
 	if mt == old {
 		return
@@ -33,9 +34,6 @@ func (p *partition) topicLocked(now time.Time, mt MirrorTopic) {
 			p.machine.Bar(now)
 			p.reportLocked(epoch, Report{Kind: Failing, Message: mt.Fault})
 		}
-	}
-	if old != (MirrorTopic{}) && mt.Since != old.Since && mt.AllowTruncate && !mt.Paused && !old.Paused {
-		p.machine.GiveUp(now)
 	}
 	switch {
 	case mt.Stopping:
@@ -70,6 +68,15 @@ func (p *partition) topicLocked(now time.Time, mt MirrorTopic) {
 	}
 	if old != (MirrorTopic{}) && mt.AllowTruncate && !old.AllowTruncate {
 		p.machine.Consented(now)
+	}
+}
+
+// giveUpLocked hands on that the operator does not wait any longer for a replica of this very
+// partition. Leave to drop what the source lacks does not say so.
+func (p *partition) giveUpLocked(now time.Time, mt MirrorTopic) {
+	told := p.gaveUp
+	if p.gaveUp = p.m.state.GivenUp(p.tp); p.gaveUp != 0 && p.gaveUp != told && !mt.Paused {
+		p.machine.GiveUp(now)
 	}
 }
 

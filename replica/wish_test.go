@@ -35,6 +35,7 @@ type wishRig struct {
 	mu      sync.Mutex // guards the following
 	topic   MirrorTopic
 	foreign bool // the topic is in no mirror
+	gaveUp  int64
 	consent leading.Consent
 	reports []Report
 	away    error // what Report answers
@@ -173,6 +174,12 @@ func (r *wishRig) ReadLineage(context.Context, string, ids.TopicPartition, int32
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return lineage.NewRecord(), r.consent, nil
+}
+
+func (r *wishRig) GivenUp(ids.TopicPartition) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gaveUp
 }
 
 func (r *wishRig) Foreign(ids.TopicPartition) bool {
@@ -486,5 +493,39 @@ func TestOneTryIsOneFailure(t *testing.T) {
 	r.p.step(func(time.Time) { r.p.retryLocked(at) })
 	if n, next := fail(refused); n != 2 || !next.After(at) {
 		t.Errorf("after another try %d failures, tried again %v", n, next)
+	}
+}
+
+// TestR15GivenUpByName: a replica is given up when the operator says so of this very partition,
+// not when he lets records be dropped or a failed partition of the topic be tried again. What was
+// said before the takeover is no news.
+func TestR15GivenUpByName(t *testing.T) {
+	r := newWishRig(t)
+	b := &resigner{}
+	r.m.broker = b
+	r.gaveUp = 4
+	r.lead(wishEpoch)
+	r.p.step(func(now time.Time) {
+		r.p.machine.Metadata(now, leading.View{
+			Leader: wishSelf, LeaderEpoch: wishEpoch, PartitionEpoch: wishEpoch + 1, Replicas: []int32{wishSelf, wishFollows}, ISR: []int32{wishSelf}, MinISR: 1,
+			LastRealISR: []int32{wishFollows}, Brokers: map[int32]leading.BrokerView{wishSelf: {Epoch: 10}, wishFollows: {Epoch: 11, Fenced: true}},
+		})
+	})
+	given := func(at int64) {
+		r.mu.Lock()
+		r.gaveUp = at
+		r.mu.Unlock()
+		r.m.stateChanged()
+	}
+	r.wish(func(mt *MirrorTopic) { mt.AllowTruncate, mt.Since = true, mt.Since+1 })
+	given(0)
+	r.wish(func(mt *MirrorTopic) { mt.Since++ })
+	if now := r.phase(); now != leading.Leading {
+		t.Fatalf("in phase %v: what the partition waits for was given up unasked", now)
+	}
+	given(5)
+	r.until("a new epoch is begun", func() bool { return b.times.Load() == 1 })
+	if now := r.phase(); now != leading.Resigned {
+		t.Errorf("in phase %v", now)
 	}
 }

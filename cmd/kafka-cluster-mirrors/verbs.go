@@ -133,6 +133,8 @@ func (o *options) writeOutcomes(out io.Writer, outcomes []topicOutcome, done int
 			fmt.Fprintf(out, "%s: %s: %s\n", t.Topic, t.Error, t.Message)
 		case t.Error != "":
 			fmt.Fprintf(out, "%s: already so (%s)\n", t.Topic, t.Error)
+		case t.Message != "":
+			fmt.Fprintf(out, "%s: %s\n", t.Topic, t.Message)
 		}
 	}
 	say, patterns := verbWords(o.action), strings.Join(o.topics, ",")
@@ -208,9 +210,9 @@ func (o *options) outcomes(results []protocol.TopicResult) []topicOutcome {
 	spoken := map[string]bool{}
 	for _, t := range results {
 		spoken[t.Name] = true
-		c := topicOutcome{Topic: t.Name, Done: t.ErrorCode == 0, code: t.ErrorCode}
+		c := topicOutcome{Topic: t.Name, Done: t.ErrorCode == 0, Message: deref(t.ErrorMessage), code: t.ErrorCode}
 		if t.ErrorCode != 0 {
-			c.Error, c.Message = protocol.CodeName(t.ErrorCode), deref(t.ErrorMessage)
+			c.Error = protocol.CodeName(t.ErrorCode)
 		}
 		outcomes = append(outcomes, c)
 	}
