@@ -515,8 +515,14 @@ func TestBatchAt(t *testing.T) {
 	if got, err := f.BatchAt(t.Context(), "a", 0, 5); got != nil || err != nil {
 		t.Errorf("at the end: %v, %v", got, err)
 	}
-	if _, err := f.BatchAt(t.Context(), "a", 0, 9); err == nil {
-		t.Error("behind the end")
+	if got, err := f.BatchAt(t.Context(), "a", 0, 9); got != nil || err != nil {
+		t.Errorf("behind the end: %v, %v", got, err)
+	}
+	answer(c, 0, 3, 1, func(_ *kmsg.FetchRequest, _ *kmsg.FetchResponse, rp *kmsg.FetchResponseTopicPartition) {
+		rp.ErrorCode, rp.RecordBatches = kerr.OffsetOutOfRange.Code, nil
+	})
+	if got, err := f.BatchAt(t.Context(), "a", 0, 3); got != nil || err != nil {
+		t.Errorf("deleted: %v, %v", got, err)
 	}
 	if err := c.MoveTopicPartition("a", 0, 1-c.LeaderFor("a", 0)); err != nil {
 		t.Fatal(err)

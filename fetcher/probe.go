@@ -175,7 +175,10 @@ func (f *Fetcher) batchAt(ctx context.Context, k partKey, offset int64) (batch.B
 		if err != nil {
 			return nil, err
 		}
-		if rp.ErrorCode != 0 {
+		switch {
+		case rp.ErrorCode == kerr.OffsetOutOfRange.Code && broker == l.id:
+			return nil, nil // deleted, or not there yet
+		case rp.ErrorCode != 0:
 			return nil, &SourceError{Topic: k.topic, Partition: k.partition, Code: rp.ErrorCode, LogStart: -1, LogEnd: -1}
 		}
 		if r := rp.PreferredReadReplica; r >= 0 && r != broker && len(rp.RecordBatches) == 0 {

@@ -10,8 +10,8 @@ import (
 // another tells whether the source's log is certainly not the one that real replicas hold below an
 // offset, although their epochs agree: a source that was restored from a backup goes on under epochs
 // that were used before. The last batch that a replica shows is compared. What the cleaner took out
-// on either side, and replicas that do not answer, prove nothing.
-func (p *partition) another(ctx context.Context, src Source, below int64) (bool, error) {
+// on either side, what the source deleted below start, and replicas that do not answer, prove nothing.
+func (p *partition) another(ctx context.Context, src Source, below, start int64) (bool, error) {
 	img := p.m.image.Partition(p.tp)
 	if img == nil {
 		return false, nil
@@ -22,7 +22,7 @@ func (p *partition) another(ctx context.Context, src Source, below int64) (bool,
 			p.log.Warn("asking a replica for its last batch", "broker", id, "error", err)
 			continue
 		}
-		if here == nil {
+		if here == nil || here.LastOffset() < start {
 			continue
 		}
 		there, err := src.BatchAt(ctx, p.topic, p.tp.Partition, here.LastOffset())

@@ -87,7 +87,7 @@ func TestAnotherLog(t *testing.T) {
 		{"nothing here", other, nil, 0, false},
 	} {
 		src := &heldSource{batch: tc.there, err: tc.err, asked: -1}
-		got, err := p.another(t.Context(), src, tc.below)
+		got, err := p.another(t.Context(), src, tc.below, 0)
 		if got != tc.want || !errors.Is(err, tc.err) {
 			t.Errorf("%s: %t, %v", tc.name, got, err)
 		}
@@ -95,9 +95,14 @@ func TestAnotherLog(t *testing.T) {
 			t.Errorf("%s: asked for offset %d", tc.name, src.asked)
 		}
 	}
+	// What the source has deleted is not asked for: retention on an idle topic takes everything.
+	src := &heldSource{batch: other, err: errors.New("out of range"), asked: -1}
+	if got, err := p.another(t.Context(), src, 3, 3); got || err != nil || src.asked != -1 {
+		t.Errorf("deleted up to there: %t, %v, asked for offset %d", got, err, src.asked)
+	}
 	// A replica that does not answer proves nothing.
 	img.Set(nil, []metadata.Broker{}, nil)
-	if got, err := p.another(t.Context(), &heldSource{batch: other}, 3); got || err != nil {
+	if got, err := p.another(t.Context(), &heldSource{batch: other}, 3, 0); got || err != nil {
 		t.Error(got, err)
 	}
 }

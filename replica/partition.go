@@ -365,7 +365,7 @@ func (p *partition) probe(ctx context.Context, a leading.ProbeSource, seq int) {
 			res, err = src.Probe(ctx, p.topic, p.tp.Partition, a.Offset, a.LastFetchedEpoch)
 		}
 		if err == nil && a.LastFetchedEpoch >= 0 && res.ErrorCode == 0 && res.Diverging == nil {
-			another, err = p.another(ctx, src, a.Offset)
+			another, err = p.another(ctx, src, a.Offset, res.LogStart)
 		}
 		if err != nil && !told && ctx.Err() == nil {
 			told = true
