@@ -221,6 +221,12 @@ func transact(ctx context.Context, cl *kgo.Client, records []*kgo.Record, log *s
 		return err
 	}
 	err := cl.ProduceSync(ctx, records...).FirstErr()
+	// Nothing is buffered any more. This waits for the client to have stored the topic's partitions,
+	// which it does a moment after it has sent what waited for them: a transaction that ends before
+	// looks empty to it, and stays open at the brokers until its timeout (franz-go 1.22.3).
+	if unstored := cl.AbortBufferedRecords(ctx); unstored != nil {
+		return errors.Join(err, unstored)
+	}
 	if err == nil {
 		return cl.EndTransaction(ctx, kgo.TryCommit)
 	}
