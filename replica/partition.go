@@ -53,7 +53,8 @@ type partition struct {
 	began       time.Time
 	epochCtx    context.Context
 	endEpoch    context.CancelFunc
-	resigns     []time.Time // of late, over all epochs
+	resigns     []time.Time // of late, over all epochs, but for those over silent followers
+	silences    []time.Time // those
 	failures    int         // in a row
 	failMessage string      // why the partition is FAILED, "" if it is not
 	failsOn     bool        // FAILED, and not tried again since: what fails meanwhile is the same try
@@ -71,7 +72,7 @@ type partition struct {
 	wantGen int
 	changed chan struct{} // cap 1: want changed
 	current Source        // where it is being read, nil if nowhere
-	last    batch.Anchor  // the last batch that was taken
+	last    *batch.Anchor // the last batch that was taken under this epoch
 	paused  bool          // the buffer was full when the source was last asked
 	// The read-ahead: what it has grown to, 0 at first, and whether reading was paused
 	// since it last ran dry.
@@ -142,6 +143,7 @@ func (p *partition) actLocked() {
 			p.buf.reset()
 			p.clearLocked()
 			p.moved, p.foreign, p.ended = nil, false, nil
+			p.last = nil // this takeover may cut it
 			p.began = p.m.now()
 			p.log.Info("took leadership", "epoch", a.Epoch)
 			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
@@ -456,22 +458,29 @@ func (p *partition) alter(ctx context.Context, a leading.AlterPartition) {
 const (
 	maxResigns   = 3
 	resignWindow = 5 * time.Minute
+	// maxMoves is the same for silent followers: as often as the machine tries to cure three of
+	// them. They count apart, or a divergence behind them would be waited with.
+	maxMoves = 6
 )
 
 func (p *partition) resignLocked(a leading.Resign) {
 	now := p.m.now()
-	recent := p.resigns[:0]
-	for _, t := range p.resigns {
+	times, most := &p.resigns, maxResigns
+	if a.Silence {
+		times, most = &p.silences, maxMoves
+	}
+	recent := (*times)[:0]
+	for _, t := range *times {
 		if now.Sub(t) < resignWindow {
 			recent = append(recent, t)
 		}
 	}
-	p.resigns = append(recent, now)
-	p.log.Warn("giving up leadership", "epoch", a.Epoch, "reason", a.Reason, "lately", len(p.resigns))
+	*times = append(recent, now)
+	p.log.Warn("giving up leadership", "epoch", a.Epoch, "reason", a.Reason, "lately", len(*times))
 	wait := time.Duration(0)
-	if len(p.resigns) > maxResigns {
-		wait = resignWindow / maxResigns
-		p.reportLocked(a.Epoch, Report{Kind: Failing, Message: fmt.Sprintf("leadership was given up %d times within %v: %s", len(p.resigns), resignWindow, a.Reason)})
+	if len(*times) > most {
+		wait = resignWindow / time.Duration(most)
+		p.reportLocked(a.Epoch, Report{Kind: Failing, Message: fmt.Sprintf("leadership was given up %d times within %v: %s", len(*times), resignWindow, a.Reason)})
 	}
 	p.goLocked(func(ctx context.Context) {
 		select {
@@ -528,8 +537,8 @@ func (p *partition) read() {
 			continue
 		}
 		var before *batch.Anchor
-		if want.Offset > 0 && last.Last == want.Offset-1 {
-			before = &last
+		if last != nil && last.Last == want.Offset-1 {
+			before = last
 		}
 		src, err := p.m.sources.Source(mirror)
 		if err != nil {
@@ -659,14 +668,19 @@ func (p *partition) ingestLocked(now time.Time, s *sink, f fetcher.Fetched) {
 		p.failLocked(s.epoch, err)
 		return
 	}
+	taken := -1
 	for i, stamp := range stamps {
 		if stamp == lineage.Undefined {
 			continue
 		}
+		taken = i
 		b := batches[i]
 		b.SetLeaderEpoch(stamp)
 		p.buf.appendFrom(b, f.Buffer)
-		p.last = b.Anchor()
+	}
+	if taken >= 0 {
+		last := batches[taken].Anchor()
+		p.last = &last
 	}
 	if large != nil {
 		p.failLocked(s.epoch, large)

@@ -2,11 +2,13 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
@@ -89,5 +91,69 @@ func TestThrottledFollowerIsExcused(t *testing.T) {
 		if got := r.m.view(p).Brokers[2].Excused; got != want {
 			t.Errorf("%q: excused %t", list, got)
 		}
+	}
+}
+
+// TestSilencesCountApart: what gave up leadership over silent followers makes no divergence wait,
+// and each is bounded.
+func TestSilencesCountApart(t *testing.T) {
+	for _, tc := range []struct {
+		name                  string
+		silences, divergences int
+		want                  int32 // carried out at once
+	}{
+		{"both within bounds", maxMoves, maxResigns, maxMoves + maxResigns},
+		{"too many silences", maxMoves + 1, 1, maxMoves + 1},
+		{"too many divergences", 1, maxResigns + 1, 1 + maxResigns},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newWishRig(t)
+			b := &resigner{}
+			r.m.broker = b
+			r.lead(wishEpoch)
+			resign := func(times int, silence bool) {
+				for range times {
+					r.p.step(func(time.Time) {
+						r.p.resignLocked(leading.Resign{Epoch: wishEpoch, Reason: "why", Silence: silence})
+					})
+				}
+			}
+			resign(tc.silences, true)
+			resign(tc.divergences, false)
+			r.until("leadership is given up", func() bool { return b.times.Load() >= tc.want })
+			if tc.silences+tc.divergences > int(tc.want) {
+				r.reported(Failing)
+			}
+			r.p.close()
+			if n := b.times.Load(); n != tc.want {
+				t.Errorf("leadership was given up %d times at once, want %d", n, tc.want)
+			}
+		})
+	}
+}
+
+// TestTakeoverForgetsWhatWasTaken: what was read last may be what the takeover drops. Shown to
+// the source again it would diverge for ever.
+func TestTakeoverForgetsWhatWasTaken(t *testing.T) {
+	r := newLaggardRig(t)
+	r.reading()
+	r.p.step(func(time.Time) { r.p.last = &batch.Anchor{Base: 90, Last: 99} })
+	before := func() *batch.Anchor {
+		r.src.mu.Lock()
+		defer r.src.mu.Unlock()
+		return r.src.before
+	}
+	r.p.step(func(now time.Time) { r.p.failLocked(wishEpoch, errors.New("a source that is away")) })
+	r.notReading()
+	r.wish(func(mt *MirrorTopic) { mt.Since++ })
+	r.reading()
+	if before() == nil {
+		t.Error("within an epoch the source is not shown what was read last")
+	}
+	_, adds := r.src.asked()
+	r.takeover(wishEpoch + 1)
+	r.until("reading of the next epoch", func() bool { _, now := r.src.asked(); return now > adds })
+	if b := before(); b != nil {
+		t.Errorf("shown %+v, of the former epoch", b)
 	}
 }

@@ -221,7 +221,8 @@ type wishSource struct {
 	answer fetcher.ProbeResult
 	probes int
 	adds   int
-	reads  fetcher.Sink // nil while nothing is read
+	before *batch.Anchor // of the last Add
+	reads  fetcher.Sink  // nil while nothing is read
 }
 
 func (s *wishSource) BatchAt(context.Context, string, int32, int64) (batch.Batch, error) {
@@ -239,7 +240,7 @@ func (s *wishSource) Add(p fetcher.Partition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.adds++
-	s.reads = p.Sink
+	s.before, s.reads = p.Before, p.Sink
 }
 
 func (s *wishSource) Remove(string, int32) {

@@ -90,6 +90,7 @@ type follower struct {
 	logStart int64
 
 	caughtUp    time.Time
+	heard       time.Time // the last Fetch, whatever it was answered
 	lastFetch   time.Time
 	lastOffered int64 // what was offered at lastFetch: "caught up" means this, not the source's end
 	toldHW      int64
@@ -737,7 +738,7 @@ func (m *Machine) resign(epoch int32, reason string) {
 	}
 	m.do(StopReading{m.epoch})
 	m.phase, m.reading = Resigned, false
-	m.do(Resign{m.epoch, reason})
+	m.do(Resign{m.epoch, reason, reason == stoppedFetching})
 }
 
 // retake gives up leadership when every candidate has reported and none can reach S or

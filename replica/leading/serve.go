@@ -160,7 +160,7 @@ func (m *Machine) note(now time.Time, r FetchRequest) *follower {
 		f = &follower{brokerEpoch: r.BrokerEpoch, toldHW: lineage.Undefined}
 		m.followers[r.Replica] = f
 	}
-	f.seen, f.offset, f.lastEpoch, f.logStart = true, r.Offset, r.LastFetchedEpoch, r.LogStart
+	f.seen, f.heard, f.offset, f.lastEpoch, f.logStart = true, now, r.Offset, r.LastFetchedEpoch, r.LogStart
 	if m.phase != Leading {
 		// Nothing is offered yet, so whoever asks is caught up.
 		f.lastFetch, f.caughtUp = now, now

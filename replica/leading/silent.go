@@ -19,11 +19,19 @@ const maxSilences = 3
 // silenceMemory is how long a silence counts, in multiples of MaxLag.
 const silenceMemory = 20
 
+// maxDoublings bounds the waits between the epochs that a takeover which waits for a silent
+// follower still begins: silenceMemory, twice that, and so on.
+const maxDoublings = 3
+
+// stoppedFetching is why leadership is given up over a silence.
+const stoppedFetching = "a follower has stopped fetching, and only a new leader epoch makes it begin anew"
+
 // silence is what is remembered of a follower over leader epochs.
 type silence struct {
 	brokerEpoch int64
 	times       int
 	last        time.Time
+	moved       time.Time // when leadership was given up over it last
 }
 
 // seenAlive is since when a real replica's broker is able to fetch, as far as this leader
@@ -61,7 +69,10 @@ func (m *Machine) listen(now time.Time) {
 	if !m.listens() {
 		return
 	}
-	for _, id := range m.cfg.Virtual.Real(m.view.Replicas) {
+	for _, id := range m.view.Replicas {
+		if m.cfg.Virtual.Is(id) {
+			continue
+		}
 		if m.phase == Collecting && !slices.Contains(m.view.ISR, id) {
 			continue // the takeover does not wait for it
 		}
@@ -69,6 +80,8 @@ func (m *Machine) listen(now time.Time) {
 		switch told := slices.Contains(m.silent, id); {
 		case silent && !told && !m.quiescing && !m.inTheWay(id):
 			m.meet(now, id)
+		case silent && told && !m.quiescing && m.moves(now, m.silences[id]):
+			m.move(now, id)
 		case !silent && told:
 			m.silent = slices.DeleteFunc(m.silent, func(s int32) bool { return s == id })
 			m.do(Heard{m.epoch, id})
@@ -99,8 +112,8 @@ func (m *Machine) isSilent(now time.Time, id int32) bool {
 	if a.since.After(last) {
 		last = a.since
 	}
-	if f := m.followers[id]; f != nil && f.brokerEpoch == a.brokerEpoch && f.lastFetch.After(last) {
-		last = f.lastFetch
+	if f := m.followers[id]; f != nil && f.brokerEpoch == a.brokerEpoch && f.heard.After(last) {
+		last = f.heard
 	}
 	return now.Sub(last) > m.cfg.MaxLag
 }
@@ -118,11 +131,37 @@ func (m *Machine) meet(now time.Time, id int32) {
 	}
 	m.silences[id] = s
 	m.silent = append(m.silent, id)
-	final := s.times >= maxSilences
+	final := !m.moves(now, s)
 	m.do(Silent{m.epoch, id, s.times, final})
 	if !final {
-		m.resign(m.epoch, "a follower has stopped fetching, and only a new leader epoch makes it begin anew")
+		m.move(now, id)
 	}
+}
+
+// moves tells whether a new epoch is begun over a silence that was met this often. A takeover
+// that waits for the follower serves nobody, and a peer may well reach it: it goes on giving
+// up, only ever more seldom.
+func (m *Machine) moves(now time.Time, s silence) bool {
+	if s.times < maxSilences {
+		return true
+	}
+	wait := silenceMemory * m.cfg.MaxLag << min(s.times-maxSilences, maxDoublings)
+	return m.phase == Collecting && m.peerInSync() && now.Sub(s.moved) >= wait
+}
+
+// peerInSync tells whether another virtual broker could lead.
+func (m *Machine) peerInSync() bool {
+	return slices.ContainsFunc(m.view.ISR, func(id int32) bool {
+		b, ok := m.view.Brokers[id]
+		return m.cfg.Virtual.Is(id) && id != m.cfg.Self && ok && !b.Fenced && !b.ShuttingDown
+	})
+}
+
+func (m *Machine) move(now time.Time, id int32) {
+	s := m.silences[id]
+	s.last, s.moved = now, now
+	m.silences[id] = s
+	m.resign(m.epoch, stoppedFetching)
 }
 
 // Forgive forgets what silences were met: who is silent still gets a new epoch again.

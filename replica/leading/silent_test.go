@@ -171,7 +171,7 @@ func TestSilentForEver(t *testing.T) {
 	t.Run("others are served", func(t *testing.T) {
 		r := forEver(t)
 		r.forget()
-		r.alone(3*maxLag, 80, 1, 2)
+		r.alone((silenceMemory+1)*maxLag, 80, 1, 2)
 		r.none(Silent{}, "told once")
 		r.none(Resign{}, "left to people")
 		r.ingest(BatchInfo{80, 99, 1})
@@ -250,6 +250,89 @@ func TestSilentDuringTakeover(t *testing.T) {
 			if _, met := r.find(Silent{}); met != tc.want {
 				t.Errorf("silence was met: %t", met)
 			}
+		})
+	}
+}
+
+// TestSilentTakeoverGoesOn: a takeover that waits for a follower serves nobody. While a peer could
+// lead, which the follower may reach, it is left to people only for a time, longer each time.
+func TestSilentTakeoverGoesOn(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		peer func(v *View)
+		want bool
+	}{
+		{"a peer in sync", func(*View) {}, true},
+		{"no peer in sync", isr(v1, 3), false},
+		{"a fenced peer", func(v *View) { v.Brokers[v2] = BrokerView{Fenced: true} }, false},
+		{"a peer that shuts down", func(v *View) { v.Brokers[v2] = BrokerView{ShuttingDown: true} }, false},
+		{"an unknown peer", func(v *View) { delete(v.Brokers, v2) }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t)
+			r.metadata(isr(v1, v2, 3))
+			r.metadata(tc.peer)
+			moved := r.now
+			moves := func(until time.Duration) {
+				for r.phaseIs(Collecting) && r.now.Sub(moved) < until {
+					r.alone(time.Second, 0)
+				}
+			}
+			for n := 1; n < maxSilences; n++ {
+				r.again()
+				moves(2 * maxLag)
+				r.phase(Resigned)
+				moved = r.now
+			}
+			for _, factor := range []int{1, 2, 4, 8, 8} {
+				wait := time.Duration(factor*silenceMemory) * maxLag
+				r.again()
+				r.forget()
+				r.alone(maxLag+2*time.Second, 0)
+				if s := r.last(Silent{}).(Silent); !s.Final || !slices.Equal(r.m.LeftToPeople(), []int32{3}) {
+					t.Fatalf("%+v, left to people: %v", s, r.m.LeftToPeople())
+				}
+				moves(wait - time.Second)
+				r.none(Resign{}, "too early")
+				moves(wait + 2*time.Second)
+				if !tc.want {
+					r.phase(Collecting)
+					return
+				}
+				r.phase(Resigned)
+				if !r.last(Resign{}).(Resign).Silence {
+					t.Error("it counts as a divergence does")
+				}
+				moved = r.now
+			}
+		})
+	}
+}
+
+// TestSilentIsWhoDoesNotFetch: a follower whose Fetches are answered with an error is there; a new
+// epoch would answer the same.
+func TestSilentIsWhoDoesNotFetch(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		offset    int64
+		lastEpoch int32
+		want      func(d Decision) bool
+	}{
+		{"diverging", 100, 4, func(d Decision) bool { return d.Diverging }},
+		{"out of range", 500, lineage.Undefined, func(d Decision) bool { return d.Code == CodeOffsetOutOfRange }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t)
+			r.follows(100)
+			for range 2 * maxLag / time.Second {
+				if d := r.fetch(3, tc.offset, tc.lastEpoch); !tc.want(d) {
+					t.Fatalf("%+v", d)
+				}
+				r.alone(time.Second, 100, 1, 2)
+			}
+			r.none(Silent{}, "it fetches")
+			r.alone(maxLag+2*time.Second, 100, 1, 2)
+			r.last(Silent{})
 		})
 	}
 }

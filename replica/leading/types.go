@@ -201,6 +201,8 @@ type (
 	Resign struct {
 		Epoch  int32
 		Reason string
+		// Silence: it is over a follower that has stopped fetching, see Silent.
+		Silence bool
 	}
 	// Wake ends followers' long polls: there is data, or the high watermark moved.
 	Wake struct{}
@@ -238,7 +240,8 @@ type (
 		End   int64
 	}
 	// Silent says that a broker that could fetch has stopped to, Times in a row as far as
-	// this leader has met it. A Resign follows, unless it is Final: then that did not help.
+	// this leader has met it. A Resign follows, unless it is Final: then that did not help,
+	// and one follows late if at all.
 	Silent struct {
 		Epoch   int32
 		Replica int32
