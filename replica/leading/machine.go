@@ -25,6 +25,7 @@ type Machine struct {
 	s         int64          // S: everything below is agreed, everything from here on carries epoch
 	refStart  int64          // lowest start of the logs that S was computed from
 	refEnd    int64          // end of the longest of them
+	refShort  int64          // end of the shortest: nothing visible is above. S may lie below all of it
 	ref       []int32        // the members S was computed from (R16)
 	refLogs   []lineage.Log  // and their logs
 	asked     []int32        // those that have to be asked for a record
@@ -227,6 +228,9 @@ func (m *Machine) collect() {
 		}
 		if i == 0 || f.logStart < m.refStart {
 			m.refStart = f.logStart
+		}
+		if i == 0 || f.offset < m.refShort {
+			m.refShort = f.offset
 		}
 		m.refEnd = max(m.refEnd, f.offset)
 	}
@@ -767,7 +771,7 @@ func (m *Machine) retake() {
 		}
 		// One that may still join.
 		if m.phase == Leading && f.valid && f.end >= max(m.hw, m.s) ||
-			m.phase != Leading && f.offset >= m.s && slices.Contains(m.ref, id) {
+			m.phase != Leading && f.offset >= m.refShort && slices.Contains(m.ref, id) {
 			return
 		}
 	}
@@ -930,9 +934,10 @@ func (m *Machine) mayJoin(now time.Time, id int32) bool {
 		return false
 	}
 	if m.phase != Leading {
-		// R16: with no real member in the ISR, the members that S was computed from may
+		// R16: with no real member in the ISR, the members that S was computed from may, unless
+		// they have lost what may be visible since (S says nothing of that: it may lie far below),
 		// join before the source has answered, so that a stop finds a target.
-		return (m.phase == Probing || m.phase == Refused) && len(m.cfg.Virtual.Real(m.view.ISR)) == 0 && slices.Contains(m.ref, id) && f.seen && f.offset >= m.s
+		return (m.phase == Probing || m.phase == Refused) && len(m.cfg.Virtual.Real(m.view.ISR)) == 0 && slices.Contains(m.ref, id) && f.seen && f.offset >= m.refShort
 	}
 	if m.cfg.Virtual.Is(id) {
 		return f.seen

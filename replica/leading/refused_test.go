@@ -3,6 +3,7 @@ package leading
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
 )
@@ -82,4 +83,74 @@ func TestRefusedRetakes(t *testing.T) {
 	})
 	r.fetch(3, 90, 4)
 	r.phase(Resigned)
+}
+
+// A member that S was computed from comes back without its tail. S may lie far below what is
+// visible by then: the source has lost that, or the history is not on record. What is visible is
+// not given up for it, and nobody is handed back to who lacks it.
+func TestR16LostTailDoesNotJoin(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		rec     lineage.Record
+		consent Consent
+		answer  *ProbeAnswer // nil: the source does not answer
+		phase   Phase
+	}{
+		{
+			"refused, the source has lost it", oneChain(),
+			Consent{Truncate: true},
+			&ProbeAnswer{Diverging: true, DivergesAt: lineage.Entry{SourceEpoch: 1, Start: 500}}, Refused,
+		},
+		{"refused, with an unknown history", lineage.NewRecord(), Consent{Truncate: true}, nil, Refused},
+		{"refused, behind what clients wrote", chains(map[int32]lineage.Chain{
+			4: {{Epoch: 3, SourceEpoch: 1, Start: 0}, {Epoch: 4, SourceEpoch: lineage.NoSource, Start: 500}},
+		}), Consent{Truncate: true}, nil, Refused},
+		{
+			"the source dies in between", oneChain(), consented,
+			&ProbeAnswer{Diverging: true, DivergesAt: lineage.Entry{SourceEpoch: 1, Start: 500}}, Probing,
+		},
+	} {
+		lostTail := func(t *testing.T, end int64) {
+			r := newRig(t)
+			r.metadata(func(v *View) { v.Replicas, v.ISR = []int32{v1, v2, 1, 2}, []int32{v1, v2, 1, 2} })
+			r.state(c.rec, c.consent)
+			r.fetch(1, 1000, 4)
+			r.fetch(2, 1000, 4)
+			r.marks(map[int32]int64{1: 1000, 2: 1000})
+			if c.answer != nil {
+				if err := r.probed(*c.answer); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.phase == Refused {
+				if err := r.probed(ProbeAnswer{SourceEnd: 5000}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.phase(c.phase)
+			r.metadata(func(v *View) {
+				v.ISR, v.ELR, v.LastRealISR = []int32{v1, v2}, []int32{1}, []int32{1}
+				v.Brokers[1], v.Brokers[2] = BrokerView{Epoch: 101, Fenced: true}, BrokerView{Epoch: 202}
+			})
+			r.forget()
+			r.fetch(2, 700, 4)
+			if got := r.proposed(); got != nil {
+				t.Fatalf("proposed %v: it lacks [700, 1000)", got)
+			}
+			r.m.Quiesce(r.now)
+			r.pass(time.Minute)
+			r.none(Quiesced{}, "nobody has all that is visible")
+			r.metadata(func(v *View) { v.Brokers[1] = BrokerView{Epoch: 201} })
+			r.fetch(1, end, 4)
+			if end < 1000 {
+				r.phase(Resigned) // everybody is asked again
+				return
+			}
+			if got := r.proposed(); !slices.Equal(got, []int32{v1, v2, 1}) {
+				t.Fatalf("proposed %v", got)
+			}
+		}
+		t.Run(c.name, func(t *testing.T) { lostTail(t, 1000) })
+		t.Run(c.name+", and the last in sync lost some too", func(t *testing.T) { lostTail(t, 800) })
+	}
 }
