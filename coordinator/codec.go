@@ -57,7 +57,7 @@ func encodeRecord(r record) (key, value []byte, err error) {
 				out.GiveUp = append(out.GiveUp, g)
 			}
 			out.AllowTruncate, out.Fault, out.UnknownTags = t.AllowTruncate, nullable(t.Fault), t.tags
-			out.Locked = t.Locked
+			out.Locked, out.RaiseRefused = t.Locked, t.RaiseRefused
 			v = &out
 		}
 	case kindState:
@@ -147,6 +147,7 @@ func topicOf(k protocol.MirrorTopicKey, v *protocol.MirrorTopicValue) Topic {
 		Desired: State(v.DesiredState), Since: v.Since,
 	}
 	t.AllowTruncate, t.Fault, t.Locked, t.tags = v.AllowTruncate, text(v.Fault), v.Locked, v.UnknownTags
+	t.RaiseRefused = v.RaiseRefused
 	if len(v.WantedConfigs) > 0 {
 		t.Wanted = make(map[string]*string, len(v.WantedConfigs))
 	}

@@ -21,7 +21,7 @@ func TestRecordsKeepWhatTheyHold(t *testing.T) {
 		"topic": {kind: kindTopic, topic: topicKey{"m", "t"}, value: Topic{
 			Mirror: "m", Name: "t", TopicID: ids.UUID{1}, SourceTopicID: ids.UUID{2}, Desired: Paused, Since: 5, AllowTruncate: true,
 			Wanted: map[string]*string{"max.message.bytes": &text, "min.insync.replicas": nil}, RealReplicas: map[int32][]int32{0: {1, 2, 3}, 4: {3, 1}},
-			Fault: "the topic was deleted at the source", GiveUp: map[int32]int64{3: 1000012, 0: 7}, Locked: true, tags: newer,
+			Fault: "the topic was deleted at the source", GiveUp: map[int32]int64{3: 1000012, 0: 7}, Locked: true, RaiseRefused: true, tags: newer,
 		}},
 		"bare topic": {kind: kindTopic, topic: topicKey{"m", "t"}, value: Topic{Mirror: "m", Name: "t", Desired: Mirroring, Since: 5}},
 		"state": {kind: kindState, partition: tp, value: PartitionState{

@@ -29,7 +29,7 @@ func (l Leaders) MirrorTopic(id ids.UUID) (replica.MirrorTopic, bool) {
 	return replica.MirrorTopic{
 		Mirror: m.Name, Topic: t.Name, SourceTopicID: t.SourceTopicID, SourceClusterID: m.SourceClusterID, Since: t.Since,
 		Stopping: t.Desired == Stopped, Paused: t.Desired == Paused, Fault: t.Fault, AllowTruncate: t.AllowTruncate, PIDReset: m.Configs["mirror.stop.pid.reset"] == "true",
-		MinISR: l.c.ownMinISR(t),
+		MinISR: l.c.ownMinISR(t), RaiseRefused: t.RaiseRefused,
 	}, true
 }
 

@@ -368,6 +368,9 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 	if t, err = r.noteLock(ctx, t); err != nil {
 		return 0, err
 	}
+	if t, err = r.noteRaise(ctx, t); err != nil {
+		return 0, err
+	}
 	todo := r.seatingWork(t, parts)
 	if len(todo.targets) > 0 {
 		r.log.Info("virtual replicas are assigned", "mirror", m.Name, "topic", t.Name, "partitions", len(todo.targets), "replicas", todo.targets)

@@ -106,6 +106,18 @@ func (r *Reconciler) banRefused(key topicKey) bool {
 	return slices.Contains(r.unlocked[key].keys, configMaxMessageBytes)
 }
 
+// noteRaise records whether a policy refuses to change a topic's min.insync.replicas, for the
+// virtual replicas that wait for it to be raised: they are everywhere, and the answer is here.
+func (r *Reconciler) noteRaise(ctx context.Context, t Topic) (Topic, error) {
+	r.mu.Lock()
+	refused := slices.Contains(r.unlocked[topicKey{t.Mirror, t.Name}].keys, configMinISR)
+	r.mu.Unlock()
+	if refused == t.RaiseRefused {
+		return t, nil
+	}
+	return r.put(ctx, t, func(now *Topic) { now.RaiseRefused = refused })
+}
+
 // unlockedWhy says what a topic's write lock lacks, "" if nothing is known to.
 func (r *Reconciler) unlockedWhy(key topicKey) string {
 	r.mu.Lock()

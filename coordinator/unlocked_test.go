@@ -86,6 +86,41 @@ func TestCreateWithARefusedLock(t *testing.T) {
 	}
 }
 
+// TestR21RefusedRaiseIsOnRecord: virtual replicas that wait for a higher minimum are told when a
+// policy refuses it, until it does not.
+func TestR21RefusedRaiseIsOnRecord(t *testing.T) {
+	r := newRig(t)
+	topic := r.mirrorTopic("t", Mirroring, Mirroring)
+	one := "1"
+	topic.Wanted = map[string]*string{configMinISR: &one}
+	r.put(record{kind: kindTopic, topic: topicKey{"m", "t"}, value: topic})
+	look := func(refuses ...string) bool {
+		t.Helper()
+		r.mu.Lock()
+		r.policy = refuses
+		r.mu.Unlock()
+		r.rec.mu.Lock()
+		for key, u := range r.rec.unlocked {
+			r.rec.unlocked[key] = unlocked{keys: u.keys} // asked again
+		}
+		r.rec.mu.Unlock()
+		if err := r.rec.lock(t.Context(), topic, r.img.TopicPartitions(topic.TopicID), 2); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.rec.noteRaise(t.Context(), r.topicT("t")); err != nil {
+			t.Fatal(err)
+		}
+		mt, _ := NewLeaders(r.Coordinator).MirrorTopic(topic.TopicID)
+		return mt.RaiseRefused
+	}
+	if !look(configMinISR) {
+		t.Error("a refusal is not told")
+	}
+	if look(); look() { // the second look finds it raised
+		t.Error("it was raised, and is told as refused")
+	}
+}
+
 // TestR21RaisedBehindForeignRecords: where clients wrote to a real leader, as many are wanted in
 // sync as there are replicas, until a virtual broker leads.
 func TestR21RaisedBehindForeignRecords(t *testing.T) {

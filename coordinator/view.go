@@ -47,6 +47,9 @@ type Topic struct {
 	// Locked says that the whole of the write lock's ban on writes was seen in force since Wanted
 	// was taken. It is not while the lock is on its way, nor where a policy refuses it.
 	Locked bool
+	// RaiseRefused says that a policy of this cluster refuses to change min.insync.replicas, so
+	// that virtual replicas need not wait for it to be raised (R21).
+	RaiseRefused bool
 
 	tags []wire.Tag // a newer sidecar's fields, kept as they came
 }

@@ -616,6 +616,8 @@ type MirrorTopicValue struct {
 	GiveUp []PartitionSince
 	// Locked: its write lock was in force since WantedConfigs were taken.
 	Locked bool
+	// RaiseRefused: a policy of the cluster refuses that its min.insync.replicas is changed.
+	RaiseRefused bool
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -669,6 +671,11 @@ func (m *MirrorTopicValue) write(w *wire.Writer, version int16) {
 			w.Bool(m.Locked)
 		}))
 	}
+	if m.RaiseRefused {
+		tags = append(tags, w.Field(5, func(w *wire.Writer) {
+			w.Bool(m.RaiseRefused)
+		}))
+	}
 	w.Tags(tags, m.UnknownTags)
 }
 
@@ -708,6 +715,8 @@ func (m *MirrorTopicValue) read(r *wire.Reader, version int16) {
 			}
 		case tag == 4:
 			m.Locked = r.Bool()
+		case tag == 5:
+			m.RaiseRefused = r.Bool()
 		default:
 			return false
 		}
@@ -737,6 +746,9 @@ func (m MirrorTopicValue) MarshalJSON() ([]byte, error) {
 	}
 	if m.Locked {
 		o.Field("locked", m.Locked)
+	}
+	if m.RaiseRefused {
+		o.Field("raiseRefused", m.RaiseRefused)
 	}
 	return o.JSON()
 }

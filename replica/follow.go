@@ -93,7 +93,8 @@ type follower struct {
 	claim     int64
 	lastError string
 	behind    bool      // the leader has records of clients behind what was mirrored
-	since     time.Time // when it was prepared
+	since     time.Time // since when joining would show them and nothing but this wait speaks against it; zero: it would not
+	told      bool      // that they are shown all the same
 }
 
 // followLeader fetches from one leader until there is nothing more to follow there.
@@ -141,10 +142,9 @@ func (m *Manager) followOnce(leader int32, mine []*partition, known map[ids.Topi
 				m.complainOnce(p, f, "getting ready to follow", err)
 				continue
 			}
-			f.prepared, f.since = true, m.now()
+			f.prepared = true
 		}
-		if f.behind && m.now().Sub(f.since) < raiseWait && shows(img.ISR, img.Replicas, m.cfg.ID, m.minISR(p.topic)) {
-			m.complainOnce(p, f, "waiting for a higher min.insync.replicas", errors.New("joining would make visible what clients wrote around the mirror"))
+		if m.waitsForRaise(p, img, f) {
 			continue
 		}
 		addPartition(req, p.tp, p.topic, fetchArgs{replica: m.cfg.ID, leaderEpoch: img.LeaderEpoch, offset: f.claim, lastEpoch: -1, maxBytes: 1})
@@ -297,9 +297,60 @@ func (m *Manager) endOffsetAt(ctx context.Context, img *metadata.Partition, epoc
 	return a.LeaderEpoch, a.EndOffset, nil
 }
 
-// raiseWait is how long a virtual replica waits for the coordinator to raise min.insync.replicas,
-// which a policy may not let it do.
-const raiseWait = 10 * time.Second
+// raiseWait is how long a virtual replica waits for the coordinator to raise min.insync.replicas:
+// one may have to be elected first. refusedWait is how long if a policy has refused it before:
+// it may be another one by now, and is asked anew when sidecars start.
+const (
+	raiseWait   = time.Minute
+	refusedWait = 10 * time.Second
+)
+
+// waitsForRaise tells whether this virtual replica stays away from a real leader that has records
+// of clients behind what was mirrored, until a higher min.insync.replicas hides them (R21).
+func (m *Manager) waitsForRaise(p *partition, img *metadata.Partition, f *follower) bool {
+	shows := f.behind && shows(img.ISR, img.Replicas, m.cfg.ID, m.minISR(p.topic))
+	mt, _ := m.state.MirrorTopic(p.tp.TopicID)
+	waits, why := f.raise(m.now(), shows, mt.RaiseRefused, raiseBlocked(m.cfg.Virtual, m.image.TopicPartitions(p.tp.TopicID)))
+	switch {
+	case waits:
+		m.complainOnce(p, f, "waiting for a higher min.insync.replicas", errors.New(why))
+	case why != "" && !f.told:
+		f.told = true
+		p.log.Warn("joining a leader makes visible what clients wrote around the mirror, until it is removed", "epoch", f.epoch, "leader", img.Leader, "reason", why)
+	}
+	return waits
+}
+
+// raise decides for waitsForRaise, and says why. The wait has no end while another partition keeps
+// min.insync.replicas from being changed: describe names the broker to bring back for that one, or
+// to give up, and nobody has refused anything.
+func (f *follower) raise(now time.Time, shows, refused, blocked bool) (waits bool, why string) {
+	if !shows {
+		f.since, f.told = time.Time{}, false
+		return false, ""
+	}
+	if f.since.IsZero() || blocked && !f.told {
+		f.since = now
+	}
+	switch waited := now.Sub(f.since); {
+	case refused && waited >= refusedWait:
+		return false, "a policy of this cluster refuses to raise min.insync.replicas"
+	case waited >= raiseWait:
+		return false, fmt.Sprintf("min.insync.replicas was not raised within %v", raiseWait)
+	case blocked:
+		return true, "joining would make visible what clients wrote around the mirror, and no other minimum can be set while a partition of the topic has no real replica in sync"
+	}
+	return true, "joining would make visible what clients wrote around the mirror"
+}
+
+// raiseBlocked tells whether min.insync.replicas of a mirror topic must stay as it is: with a
+// change the controller forgets who is eligible to lead a partition without a real member in the
+// ISR (KIP-966).
+func raiseBlocked(v ids.Virtual, parts []*metadata.Partition) bool {
+	return slices.ContainsFunc(parts, func(p *metadata.Partition) bool {
+		return slices.ContainsFunc(p.Replicas, v.Is) && len(v.Real(p.ISR)) == 0
+	})
+}
 
 // shows tells whether a real leader's high watermark moves over what only it has once self joins
 // its ISR, and would not before: what clients wrote there would become visible by it (R21).

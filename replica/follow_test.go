@@ -1,6 +1,12 @@
 package replica
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
 
 // TestR21Shows: joining a real leader makes visible what only it has if the ISR is just one short
 // of min.insync.replicas.
@@ -23,5 +29,41 @@ func TestR21Shows(t *testing.T) {
 		if got := shows(c.isr, replicas, self, c.minISR); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
+	}
+}
+
+// TestR21WaitsForTheRaise: how long a virtual replica stays away from what it would make visible.
+func TestR21WaitsForTheRaise(t *testing.T) {
+	type look struct {
+		after                   time.Duration
+		shows, refused, blocked bool
+		waits, says             bool
+	}
+	for name, looks := range map[string][]look{
+		"it is raised":    {{0, true, false, false, true, true}, {50 * time.Second, true, false, false, true, true}, {51 * time.Second, false, false, false, false, false}},
+		"nobody says no":  {{0, true, false, false, true, true}, {59 * time.Second, true, false, false, true, true}, {61 * time.Second, true, false, false, false, true}},
+		"a policy does":   {{0, true, true, false, true, true}, {9 * time.Second, true, true, false, true, true}, {10 * time.Second, true, true, false, false, true}},
+		"it does later":   {{0, true, false, false, true, true}, {20 * time.Second, true, true, false, false, true}},
+		"it cannot be":    {{0, true, false, true, true, true}, {time.Hour, true, false, true, true, true}, {time.Hour + 59*time.Second, true, false, false, true, true}, {time.Hour + time.Minute, true, false, false, false, true}},
+		"nothing to show": {{0, false, false, true, false, false}},
+		// The leader loses a follower long after it was joined first.
+		"one short again": {{0, true, false, false, true, true}, {5 * time.Second, false, false, false, false, false}, {time.Hour, true, false, false, true, true}},
+	} {
+		f, began := &follower{}, time.Unix(1e9, 0)
+		for _, l := range looks {
+			if waits, why := f.raise(began.Add(l.after), l.shows, l.refused, l.blocked); waits != l.waits || (why != "") != l.says {
+				t.Errorf("%s, after %v: %t, %q", name, l.after, waits, why)
+			}
+		}
+	}
+}
+
+// TestR21BlockedRaise: a partition without a real member in its ISR keeps the topic's minimum.
+func TestR21BlockedRaise(t *testing.T) {
+	well := &metadata.Partition{Replicas: []int32{10001, 1, 2}, ISR: []int32{1, 2}}
+	alone := &metadata.Partition{Replicas: []int32{10001, 1, 2}, ISR: []int32{10001}}
+	real := &metadata.Partition{Replicas: []int32{1, 2}}
+	if v := ids.Virtual(10000); raiseBlocked(v, []*metadata.Partition{well, real}) || !raiseBlocked(v, []*metadata.Partition{well, alone}) {
+		t.Error("a raise is blocked by what waits for a real replica, and by nothing else")
 	}
 }

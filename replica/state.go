@@ -34,6 +34,8 @@ type MirrorTopic struct {
 	// MinISR is the topic's own min.insync.replicas, without what the write lock adds for
 	// virtual replicas; 0 if it is not known.
 	MinISR int
+	// RaiseRefused: a policy was asked to let min.insync.replicas be raised, and refuses it.
+	RaiseRefused bool
 	// Since is when the operator last asked for something, in milliseconds since 1970: a
 	// failed partition then tries again at once.
 	Since int64
