@@ -51,7 +51,8 @@ type Config struct {
 	VirtualReplicas int
 	StopReplicaWait time.Duration
 	RefreshInterval time.Duration
-	ClusterID       string // of this cluster
+	ReplicaLag      time.Duration // replica.lag.time.max.ms, Kafka's default 30 s
+	ClusterID       string        // of this cluster
 	// Alone says that this process is no sidecar, and coordinates what no sidecar does: an
 	// uninstall. Self is then no virtual broker's id.
 	Alone bool

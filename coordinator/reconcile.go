@@ -55,6 +55,7 @@ type Reconciler struct {
 	unlocked map[topicKey]unlocked // see unlocked.go
 	seen     map[int32]presence    // of virtual brokers
 	seatings map[string]seating    // the last of each mirror
+	leads    map[partitionKey]led  // see resigned.go
 }
 
 // stopWait is since when a stop was seen to wait. It is told from others of the same topic by
@@ -89,7 +90,7 @@ func NewReconciler(c *Coordinator, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		c: c, log: log, watcher: newWatcher(),
 		retry: map[topicKey]retry{}, stopping: map[topicKey]stopWait{}, told: map[topicKey]string{}, unlocked: map[topicKey]unlocked{},
-		seen: map[int32]presence{}, seatings: map[string]seating{},
+		seen: map[int32]presence{}, seatings: map[string]seating{}, leads: map[partitionKey]led{},
 	}
 }
 
@@ -217,6 +218,7 @@ func (r *Reconciler) forgetOthers() {
 			delete(r.told, key)
 		}
 	}
+	maps.DeleteFunc(r.leads, func(key partitionKey, _ led) bool { return !mine[key.mirror] || r.c.img.Partition(key.tp) == nil })
 	maps.DeleteFunc(r.unlocked, func(key topicKey, _ unlocked) bool { return !known(key) })
 	maps.DeleteFunc(r.told, func(key topicKey, _ string) bool { return !known(key) })
 	maps.DeleteFunc(r.retry, func(key topicKey, _ retry) bool { return !known(key) })

@@ -100,14 +100,17 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 		}
 	}
 	v := r.c.cfg.Virtual
+	live := func(id int32) bool { return seen[id].live }
 	for _, p := range parts {
+		held := r.seeLeader(now, partitionKey{t.Mirror, ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}}, p)
 		want, ok := lists[ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}]
 		if !ok {
 			continue // handed back
 		}
 		have := v.Only(settled(p))
 		if slices.Equal(want, have) && inFront(v, settled(p)) {
-			if mayElect(v, p, func(id int32) bool { return seen[id].live }, func(id int32) bool { return seen[id].settles(now, electAfter) == 0 }) {
+			sooner(held)
+			if mayElect(v, p, live, func(id int32) bool { return held == 0 && seen[id].settles(now, electAfter) == 0 }) {
 				rec, _ := r.c.view.Lineage(t.Mirror, ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition})
 				if followed(v, p, rec) {
 					work.elect = append(work.elect, p.Partition)
@@ -115,6 +118,10 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 					sooner(followPoll)
 				}
 			}
+			continue
+		}
+		want, ok = assignable(p, want, live, func(id int32) bool { return seen[id].there(now) })
+		if !ok {
 			continue
 		}
 		target, ask := putBack(v, p, want)
@@ -133,13 +140,31 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 	return work
 }
 
+// assignable leaves out the virtual brokers that are not alive: the controller takes no assignment
+// that names one. ok is false as long as one of them is waited for, or nobody is left; a removal
+// that is on its way does not wait, and can be cancelled without any.
+func assignable(p *metadata.Partition, want []int32, live, there func(int32) bool) (out []int32, ok bool) {
+	removing := len(p.Removing) > 0
+	out = slices.DeleteFunc(slices.Clone(want), func(id int32) bool { return !live(id) })
+	if len(out) == 0 {
+		return nil, removing
+	}
+	if !removing && slices.ContainsFunc(want, func(id int32) bool { return !live(id) && there(id) }) {
+		return nil, false
+	}
+	return out, true
+}
+
 // putBack returns what to ask for to give a partition these virtual replicas in front of its
 // real ones. While a removal is pending the controller replaces it only by another one: a
 // request that removes nothing leaves it, and it would take the virtual replicas away all the
-// same. So one of them goes, and comes back with the next look; if it is the only one, the
-// removal is cancelled, and with it whatever else was asked for. ask is false while what was
+// same. So one of them goes, and comes back with the next look; if it is the only one, or none
+// can be named, the removal is cancelled, and with it whatever else was asked for. ask is false while what was
 // asked for is on its way.
 func putBack(v ids.Virtual, p *metadata.Partition, want []int32) (target []int32, ask bool) {
+	if len(want) == 0 {
+		return nil, true
+	}
 	target = append(slices.Clone(want), v.Real(settled(p))...)
 	if len(p.Removing) == 0 || slices.ContainsFunc(p.Replicas, func(id int32) bool { return !slices.Contains(target, id) }) {
 		return towards(p, target), true
@@ -299,7 +324,8 @@ func followed(v ids.Virtual, p *metadata.Partition, rec lineage.Record) bool {
 
 // mayElect tells whether the preferred leader of a partition is to be elected: it is a
 // virtual broker, alive and in sync, which it is when it is ready to lead. From another
-// virtual broker it takes over only after it has been alive for a while.
+// virtual broker it takes over only after it has been alive for a while, and not where it has lost
+// the partition again and again.
 func mayElect(v ids.Virtual, p *metadata.Partition, live, settled func(int32) bool) bool {
 	if len(p.Replicas) == 0 || p.Leader < 0 {
 		return false

@@ -304,7 +304,7 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 	l := &led{broker: b}
 	co, err := coordinator.New(coordinator.Config{
 		Self: b.ID(), Virtual: cfg.VirtualOffset, VirtualReplicas: cfg.VirtualReplicas,
-		StopReplicaWait: cfg.StopReplicaWait, RefreshInterval: cfg.RefreshInterval, ClusterID: c.id,
+		StopReplicaWait: cfg.StopReplicaWait, RefreshInterval: cfg.RefreshInterval, ClusterID: c.id, ReplicaLag: c.home.ReplicaLag,
 	}, coordinator.Deps{
 		Image: c.image, Store: store, Destination: dest, Source: coordinator.KafkaSource(cfg.Providers, c.home.ID),
 		Peers: cl.peers, Broker: b, Partitions: l, Fences: fences,
