@@ -137,7 +137,7 @@ func (r *Reconciler) behindForeign(t Topic, parts []*metadata.Partition) (n int)
 			continue
 		}
 		rec, _ := r.c.view.Lineage(t.Mirror, ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition})
-		if rec.Chains[p.LeaderEpoch].WrittenBehind() {
+		if rec.Written[p.LeaderEpoch] {
 			n = max(n, len(p.Replicas))
 		}
 	}

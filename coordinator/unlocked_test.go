@@ -128,9 +128,9 @@ func TestR21RaisedBehindForeignRecords(t *testing.T) {
 	topic := r.mirrorTopic("t", Mirroring, Mirroring, Mirroring)
 	one := "1"
 	topic.Wanted = map[string]*string{configMinISR: &one}
-	mirrored := lineage.Entry{Epoch: 2, SourceEpoch: 0, Start: 0}
-	for p, chain := range []lineage.Chain{{mirrored}, {mirrored, {Epoch: 3, SourceEpoch: lineage.NoSource, Start: 9}}} {
-		rec := lineage.NewRecord().With(3, chain)
+	// The chain is the same whether the leader has taken anything or not.
+	chain := lineage.Chain{{Epoch: 2, SourceEpoch: 0, Start: 0}, {Epoch: 3, SourceEpoch: lineage.NoSource, Start: 9}}
+	for p, rec := range []lineage.Record{lineage.NewRecord().With(3, chain), lineage.NewRecord().With(3, chain).WithWritten(3)} {
 		r.put(record{kind: kindLineage, partition: partitionKey{"m", ids.TopicPartition{TopicID: topic.TopicID, Partition: int32(p)}}, value: rec})
 	}
 	parts := func(leader int32) []*metadata.Partition {

@@ -448,7 +448,11 @@ func mergeLineage(known, read lineage.Record) lineage.Record {
 	if old, ok := known.Chains[readNewest]; ok {
 		later := lineage.Record{Chains: map[int32]lineage.Chain{readNewest: chain}}.
 			Merge(lineage.Record{Chains: map[int32]lineage.Chain{readNewest: old}})
-		return read.With(readNewest, later.Chains[readNewest])
+		read = read.With(readNewest, later.Chains[readNewest])
+		if known.Written[readNewest] {
+			read = read.WithWritten(readNewest)
+		}
+		return read
 	}
 	return read
 }

@@ -44,6 +44,18 @@ func TestLateLineage(t *testing.T) {
 	if got := write(rec(map[int32]lineage.Chain{7: chain(5, 7)})); len(got.Chains) != 1 || len(got.Chains[7]) != 2 {
 		t.Fatalf("the newest leader's record stands: %v", got.Chains)
 	}
+	for _, r := range []lineage.Record{
+		rec(map[int32]lineage.Chain{7: chain(5, 7)}).WithWritten(7),
+		rec(map[int32]lineage.Chain{7: chain(5, 7)}), // of who has read the leader's log before
+		rec(map[int32]lineage.Chain{5: chain(5)}),
+	} {
+		if got := write(r); !got.Written[7] {
+			t.Fatalf("R21 forgotten that clients have written: %+v", got)
+		}
+	}
+	if got := write(rec(map[int32]lineage.Chain{8: chain(5, 8)})); len(got.Written) > 0 {
+		t.Fatalf("clients have written to another leader: %+v", got)
+	}
 	v.apply([]record{{kind: kindLineage, partition: key}}, nil)
 	if _, ok := v.Lineage(key.mirror, key.tp); ok {
 		t.Fatal("a tombstone removes it")

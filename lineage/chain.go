@@ -124,7 +124,9 @@ func (c Chain) FirstLocal() (int64, bool) {
 	return 0, false
 }
 
-// WrittenBehind tells whether clients of this cluster wrote behind what was mirrored.
+// WrittenBehind tells whether clients of this cluster wrote behind what was mirrored, of a
+// chain whose entries all have records. That of a real leader's log may end with one that has
+// none: what is on record of it says so beside the chain (Record.Written).
 func (c Chain) WrittenBehind() bool {
 	_, has := c.FirstLocal()
 	return has && c[0].SourceEpoch != NoSource

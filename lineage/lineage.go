@@ -25,4 +25,8 @@ type Record struct {
 	LastMirrorOffset int64
 	// Chains maps a destination leader epoch to the chain in force under it.
 	Chains map[int32]Chain
+	// Written are the epochs, of those in Chains, whose leader was a real broker and had
+	// records of clients behind what was mirrored. The chain does not tell: it has the entry of
+	// that leader also while the leader has taken nothing.
+	Written map[int32]bool
 }

@@ -41,6 +41,28 @@ func (r Record) With(epoch int32, chain Chain) Record {
 	for len(r.Chains) > MaxChains {
 		delete(r.Chains, slices.Min(slices.Collect(maps.Keys(r.Chains))))
 	}
+	return r.withWritten(r.Written)
+}
+
+// WithWritten returns a copy in which epoch, if it has a chain, is one of Written.
+func (r Record) WithWritten(epoch int32) Record {
+	return r.withWritten(map[int32]bool{epoch: true}, r.Written)
+}
+
+// withWritten returns a copy whose Written are those of the sets that have a chain.
+func (r Record) withWritten(sets ...map[int32]bool) Record {
+	r.Written = nil
+	for _, set := range sets {
+		for e, w := range set {
+			if _, ok := r.Chains[e]; !ok || !w {
+				continue
+			}
+			if r.Written == nil {
+				r.Written = map[int32]bool{}
+			}
+			r.Written[e] = true
+		}
+	}
 	return r
 }
 
@@ -49,13 +71,13 @@ func (r Record) With(epoch int32, chain Chain) Record {
 func (r Record) Prune(epoch int32) Record {
 	r.Chains = maps.Clone(r.Chains)
 	maps.DeleteFunc(r.Chains, func(e int32, _ Chain) bool { return e < epoch })
-	return r
+	return r.withWritten(r.Written)
 }
 
 // Merge returns r with the chains of o that r does not have. An epoch's chain has one
 // writer, its leader, who adds at the end and trims at the start: of two for one epoch the
 // one that reaches further is later, and of those that reach equally far the one that
-// begins later.
+// begins later. What clients wrote stays known.
 func (r Record) Merge(o Record) Record {
 	out := r
 	out.Chains = maps.Clone(r.Chains)
@@ -67,7 +89,7 @@ func (r Record) Merge(o Record) Record {
 			out.Chains[e] = c
 		}
 	}
-	return out
+	return out.withWritten(r.Written, o.Written)
 }
 
 func (c Chain) later(o Chain) bool {

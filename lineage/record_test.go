@@ -122,6 +122,26 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// TestWritten: that clients have written behind a real leader is on record as long as its chain.
+func TestWritten(t *testing.T) {
+	c := Chain{{1, 0, 0}, {2, NoSource, 5}}
+	plain := NewRecord().With(2, c)
+	r := plain.WithWritten(2)
+	if !r.Written[2] || plain.Written[2] || r.WithWritten(7).Written[7] {
+		t.Errorf("WithWritten: %v, receiver %v", r.Written, plain.Written)
+	}
+	for name, got := range map[string]Record{
+		"another chain": r.With(3, c), "its chain again": r.With(2, c), "merged": plain.Merge(r), "merged into": r.Merge(plain), "pruned below": r.Prune(2),
+	} {
+		if !got.Written[2] || len(got.Written) != 1 {
+			t.Errorf("%s: %v", name, got.Written)
+		}
+	}
+	if got := r.With(3, c).Prune(3); len(got.Written) > 0 {
+		t.Errorf("pruned: %v", got.Written)
+	}
+}
+
 func TestMergeKeepsTheLaterChain(t *testing.T) {
 	first := Chain{{1, 0, 0}, {2, 0, 40}, {3, 0, 60}}
 	grown := Chain{{1, 0, 0}, {2, 0, 40}, {3, 0, 60}, {3, 1, 70}}

@@ -296,6 +296,8 @@ func (m LineageEntry) MarshalJSON() ([]byte, error) {
 type LineageChain struct {
 	LeaderEpoch int32
 	Entries     []LineageEntry
+	// Written: a real leader had records of clients behind what was mirrored.
+	Written bool
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -312,7 +314,13 @@ func (m *LineageChain) write(w *wire.Writer, version int16) {
 	for i := range m.Entries {
 		m.Entries[i].write(w, version)
 	}
-	w.Tags(nil, m.UnknownTags)
+	var tags []wire.Tag
+	if m.Written {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.Bool(m.Written)
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
 }
 
 func (m *LineageChain) read(r *wire.Reader, version int16) {
@@ -324,7 +332,15 @@ func (m *LineageChain) read(r *wire.Reader, version int16) {
 			m.Entries[i].read(r, version)
 		}
 	}
-	m.UnknownTags = r.Tags(true, nil)
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			m.Written = r.Bool()
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
@@ -332,6 +348,9 @@ func (m LineageChain) MarshalJSON() ([]byte, error) {
 	var o wire.Object
 	o.Field("leaderEpoch", m.LeaderEpoch)
 	o.Field("entries", wire.List(m.Entries))
+	if m.Written {
+		o.Field("written", m.Written)
+	}
 	return o.JSON()
 }
 

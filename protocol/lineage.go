@@ -18,6 +18,9 @@ func Lineage(lastMirrorEpoch int32, lastMirrorOffset int64, history []LineageEnt
 	}
 	for _, c := range chains {
 		rec.Chains[c.LeaderEpoch] = toChain(c.Entries)
+		if c.Written {
+			rec = rec.WithWritten(c.LeaderEpoch)
+		}
 	}
 	if len(chains) == 0 && len(history) > 0 {
 		rec.Chains[history[len(history)-1].DestinationEpoch] = toChain(history)
@@ -32,6 +35,7 @@ func LineageFields(rec lineage.Record) (history []LineageEntry, chains []Lineage
 		c := NewLineageChain()
 		c.LeaderEpoch = epoch
 		c.Entries = fromChain(rec.Chains[epoch])
+		c.Written = rec.Written[epoch]
 		chains = append(chains, c)
 		history = c.Entries
 	}

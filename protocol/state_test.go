@@ -279,6 +279,7 @@ func TestLineageConversion(t *testing.T) {
 			9: {{Epoch: 3, SourceEpoch: lineage.NoSource}, {Epoch: 5, SourceEpoch: 40, Start: 1000}},
 			6: {},
 		},
+		Written: map[int32]bool{4: true},
 	}
 	v := NewLastMirrorEpochsValue()
 	v.SetLineage(rec)

@@ -92,7 +92,7 @@ type follower struct {
 	start     int64 // of the leader's epoch, for a real leader
 	claim     int64
 	lastError string
-	behind    bool      // the leader has records of clients behind what was mirrored
+	behind    bool      // the leader had records of clients behind what was mirrored then
 	since     time.Time // since when joining would show them and nothing but this wait speaks against it; zero: it would not
 	told      bool      // that they are shown all the same
 }
@@ -213,12 +213,16 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 	if err != nil {
 		return err
 	}
-	chain, start, err := m.readChain(ctx, img, rec, func() (lineage.Link, bool, error) { return m.state.Link(ctx, mt.Mirror, p.tp) })
+	chain, start, behind, err := m.readChain(ctx, img, rec, func() (lineage.Link, bool, error) { return m.state.Link(ctx, mt.Mirror, p.tp) })
 	if err != nil {
 		return err
 	}
-	if old, ok := rec.Chains[img.LeaderEpoch]; !ok || !slices.Equal(old, chain) {
-		if err := m.state.WriteLineage(ctx, mt.Mirror, p.tp, img.LeaderEpoch, rec.With(img.LeaderEpoch, chain)); err != nil {
+	if old, ok := rec.Chains[img.LeaderEpoch]; !ok || !slices.Equal(old, chain) || behind && !rec.Written[img.LeaderEpoch] {
+		next := rec.With(img.LeaderEpoch, chain)
+		if behind {
+			next = next.WithWritten(img.LeaderEpoch)
+		}
+		if err := m.state.WriteLineage(ctx, mt.Mirror, p.tp, img.LeaderEpoch, next); err != nil {
 			return fmt.Errorf("persisting the lineage of leader %d: %w", img.Leader, err)
 		}
 	}
@@ -231,21 +235,22 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 	case err != nil:
 		return err
 	}
-	f.start, f.claim, f.behind = start, max(hw, start), chain.WrittenBehind()
+	f.start, f.claim, f.behind = start, max(hw, start), behind
 	return nil
 }
 
 // readChain reads a real leader's epochs (R11), with the source epochs that are on record
-// for them or that the other end knows. start is where the leader's own epoch begins.
-func (m *Manager) readChain(ctx context.Context, img *metadata.Partition, rec lineage.Record, link func() (lineage.Link, bool, error)) (c lineage.Chain, start int64, err error) {
+// for them or that the other end knows. start is where the leader's own epoch begins, behind
+// whether it has records of clients behind what was mirrored.
+func (m *Manager) readChain(ctx context.Context, img *metadata.Partition, rec lineage.Record, link func() (lineage.Link, bool, error)) (c lineage.Chain, start int64, behind bool, err error) {
 	tp := ids.TopicPartition{TopicID: img.TopicID, Partition: img.Partition}
 	logStart, err := m.listOffset(ctx, img.Leader, tp, img.Topic, -2)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	first, visible, err := m.firstBatch(ctx, img, tp, logStart)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	w := walk{leaderEpoch: img.LeaderEpoch, logStart: logStart, record: rec, link: link, ask: func(epoch int32) (int32, int64, error) {
 		return m.endOffsetAt(ctx, img, epoch)
@@ -308,7 +313,7 @@ const (
 // waitsForRaise tells whether this virtual replica stays away from a real leader that has records
 // of clients behind what was mirrored, until a higher min.insync.replicas hides them (R21).
 func (m *Manager) waitsForRaise(p *partition, img *metadata.Partition, f *follower) bool {
-	shows := f.behind && shows(img.ISR, img.Replicas, m.cfg.ID, m.minISR(p.topic))
+	shows := f.behind && shows(img.ISR, img.Replicas, m.cfg.ID, m.minISR(p.topic), m.liveVirtual)
 	mt, _ := m.state.MirrorTopic(p.tp.TopicID)
 	waits, why := f.raise(m.now(), shows, mt.RaiseRefused, raiseBlocked(m.cfg.Virtual, m.image.TopicPartitions(p.tp.TopicID)))
 	switch {
@@ -353,8 +358,21 @@ func raiseBlocked(v ids.Virtual, parts []*metadata.Partition) bool {
 }
 
 // shows tells whether a real leader's high watermark moves over what only it has once self joins
-// its ISR, and would not before: what clients wrote there would become visible by it (R21).
-func shows(isr, replicas []int32, self int32, minISR int) bool {
-	enough := min(minISR, len(replicas))
-	return !slices.Contains(isr, self) && len(isr) < enough && len(isr)+1 >= enough
+// its ISR, and would not before: what clients wrote there would become visible by it (R21). The
+// live virtual replicas that the list of replicas names before self count as joined: what each of
+// those that come at once may do alone, they may not do together.
+func shows(isr, replicas []int32, self int32, minISR int, liveVirtual func(id int32) bool) bool {
+	enough, joined := min(minISR, len(replicas)), len(isr)+1
+	for _, id := range replicas[:max(0, slices.Index(replicas, self))] {
+		if liveVirtual(id) && !slices.Contains(isr, id) {
+			joined++
+		}
+	}
+	return !slices.Contains(isr, self) && len(isr) < enough && joined >= enough
+}
+
+// liveVirtual tells whether a broker is a virtual one that may join an ISR.
+func (m *Manager) liveVirtual(id int32) bool {
+	b, ok := m.image.Broker(id)
+	return ok && m.cfg.Virtual.Is(id) && !b.Fenced && !b.ShuttingDown
 }

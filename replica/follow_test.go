@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -26,8 +27,41 @@ func TestR21Shows(t *testing.T) {
 		{"in sync already", []int32{1, self}, 3, false},
 		{"capped by the number of replicas", []int32{1, 2, 3, 10002}, 9, true},
 	} {
-		if got := shows(c.isr, replicas, self, c.minISR); got != c.want {
+		if got := shows(c.isr, replicas, self, c.minISR, ids.Virtual(10000).Is); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+}
+
+// TestR21ShowsTogether: of the virtual replicas that come at once as many join as make nothing
+// visible together.
+func TestR21ShowsTogether(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		replicas []int32
+		isr      []int32
+		dead     int32
+		minISR   int
+		join     []int32
+	}{
+		{"two, all replicas are needed", []int32{10001, 10002, 1, 2, 3}, []int32{1, 2, 3}, 0, 5, []int32{10001}},
+		{"in the list's order", []int32{1, 10002, 2, 10001, 3}, []int32{1, 2, 3}, 0, 5, []int32{10002}},
+		{"the first is dead", []int32{10001, 10002, 1, 2, 3}, []int32{1, 2, 3}, 10001, 5, []int32{10002}},
+		{"the first has joined", []int32{10001, 10002, 1, 2, 3}, []int32{1, 2, 3, 10001}, 0, 5, nil},
+		{"three, two short", []int32{10001, 10002, 10003, 1, 2, 3}, []int32{1, 2, 3}, 0, 6, []int32{10001, 10002}},
+		{"not raised, a real one is missing", []int32{10001, 10002, 1, 2, 3}, []int32{1, 2}, 0, 4, []int32{10001}},
+		{"not raised", []int32{10001, 10002, 1, 2, 3}, []int32{1, 2, 3}, 0, 4, nil},
+		{"visible as it is", []int32{10001, 10002, 1, 2, 3}, []int32{1, 2, 3}, 0, 3, []int32{10001, 10002}},
+	} {
+		live := func(id int32) bool { return ids.Virtual(10000).Is(id) && id != c.dead }
+		var join []int32
+		for _, id := range c.replicas {
+			if live(id) && !slices.Contains(c.isr, id) && !shows(c.isr, c.replicas, id, c.minISR, live) {
+				join = append(join, id)
+			}
+		}
+		if !slices.Equal(join, c.join) {
+			t.Errorf("%s: %v join, want %v", c.name, join, c.join)
 		}
 	}
 }

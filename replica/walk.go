@@ -36,11 +36,12 @@ type cached struct {
 }
 
 // chain returns the chain of the leader's log, without epochs before the leader's own that
-// have no records, and where that one begins.
-func (w walk) chain() (c lineage.Chain, start int64, err error) {
+// have no records, where that one begins, and whether the log has records of clients behind
+// what was mirrored.
+func (w walk) chain() (c lineage.Chain, start int64, behind bool, err error) {
 	cache, logEnd, err := w.cache()
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	start = logEnd
 	known := make(lineage.Chain, len(cache))
@@ -54,19 +55,20 @@ func (w walk) chain() (c lineage.Chain, start int64, err error) {
 	if w.link != nil && len(seeded.Cut(logEnd)) > 0 {
 		link, ok, err := w.link()
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, false, err
 		}
 		if ok {
 			seeded = w.record.SeedLinked(known, logEnd, link)
 		}
 	}
 	seeded = seeded.Cut(logEnd)
+	behind = seeded.WrittenBehind()
 	if start >= logEnd {
 		// Clients may write under the leader's epoch from now on, where nothing keeps them from
 		// it: what they do is not to be taken for the mirror's (C12).
 		seeded = append(seeded, lineage.Entry{Epoch: w.leaderEpoch, SourceEpoch: lineage.NoSource, Start: start})
 	}
-	return seeded, start, nil
+	return seeded, start, behind, nil
 }
 
 // cache returns the leader's epoch cache, ascending.

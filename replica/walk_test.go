@@ -75,6 +75,7 @@ func TestChainOfARealLeader(t *testing.T) {
 		record  lineage.Record
 		want    lineage.Chain
 		start   int64
+		behind  bool // clients have written
 		leading int32
 	}{
 		"a mirror's log behind a leader that appended nothing": {
@@ -112,7 +113,16 @@ func TestChainOfARealLeader(t *testing.T) {
 				{Epoch: 3, SourceEpoch: 7, Start: 0},
 				{Epoch: 3, SourceEpoch: 9, Start: 40},
 				{Epoch: 4, SourceEpoch: lineage.NoSource, Start: 100},
-			}, start: 100,
+			}, start: 100, behind: true,
+		},
+		"foreign records of the leader before, the leader appended nothing": {
+			cache: []cached{{3, 0}, {4, 100}, {5, 110}}, logEnd: 110, first: &lineage.Entry{Epoch: 3, Start: 0}, record: record, leading: 5,
+			want: lineage.Chain{
+				{Epoch: 3, SourceEpoch: 7, Start: 0},
+				{Epoch: 3, SourceEpoch: 9, Start: 40},
+				{Epoch: 4, SourceEpoch: lineage.NoSource, Start: 100},
+				{Epoch: 5, SourceEpoch: lineage.NoSource, Start: 110},
+			}, start: 110, behind: true,
 		},
 		"never mirrored": {
 			cache: []cached{{0, 0}}, logEnd: 10, first: &lineage.Entry{Epoch: 0, Start: 0}, record: lineage.NewRecord(), leading: 0,
@@ -125,12 +135,15 @@ func TestChainOfARealLeader(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := walk{leaderEpoch: c.leading, first: c.first, record: c.record, ask: cacheAsk(c.cache, c.logEnd)}
-			got, start, err := w.chain()
+			got, start, behind, err := w.chain()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got.String() != c.want.String() || start != c.start {
 				t.Fatalf("got %v from %d, want %v from %d", got, start, c.want, c.start)
+			}
+			if behind != c.behind {
+				t.Errorf("R21 clients have written behind what was mirrored: %t", behind)
 			}
 		})
 	}
