@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -163,7 +164,17 @@ func (c *conn) alterPartitionAssignments(r *request) (exchange, error) {
 }
 
 func (c *conn) reassign(ctx context.Context, up *conversation, plan *reassignment) (*kmsg.AlterPartitionAssignmentsResponse, error) {
-	if have, err := rights.OnCluster(ctx, &caller{up: up}); err != nil || !have.Has(rights.Alter) {
+	have, err := rights.OnCluster(ctx, &caller{up: up})
+	if code := (*kerr.Error)(nil); errors.As(err, &code) {
+		resp := kmsg.NewPtrAlterPartitionAssignmentsResponse()
+		text := fmt.Sprintf("nothing was reassigned: %v", err)
+		resp.ErrorCode, resp.ErrorMessage = code.Code, &text
+		return resp, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !have.Has(rights.Alter) {
 		// No virtual broker is opened for who may not do this. The broker says so.
 		return c.sendClosed(ctx, up, plan)
 	}
@@ -207,7 +218,13 @@ func (c *conn) sendClosed(ctx context.Context, up *conversation, plan *reassignm
 		resp.ErrorCode = errClusterAuthorization
 		return resp, nil
 	}
-	return c.sendReassignment(ctx, up, &all)
+	resp, err := c.sendReassignment(ctx, up, &all)
+	if err != nil || resp.ErrorCode != errNone {
+		return resp, err
+	}
+	plan.answered(resp) // he has been allowed to since
+	plan.merge(resp)
+	return resp, nil
 }
 
 // sendMirrored sends the part that names virtual brokers, while those accept assignments.

@@ -62,8 +62,10 @@ func (a *fakeAssignments) isOpen() bool {
 
 // controller does as a controller with cordoned virtual brokers does.
 type controller struct {
-	rights int32
-	a      *fakeAssignments
+	rights  int32
+	failing int16 // code of the answer about rights
+	granted bool  // since the rights were asked for
+	a       *fakeAssignments
 
 	mu  sync.Mutex // guards the following
 	got []string
@@ -79,12 +81,12 @@ func (f *controller) answer(req kmsg.Request) kmsg.Response {
 	switch r := req.(type) {
 	case *kmsg.DescribeClusterRequest:
 		resp := kmsg.NewPtrDescribeClusterResponse()
-		resp.ClusterAuthorizedOperations = f.rights
+		resp.ClusterAuthorizedOperations, resp.ErrorCode = f.rights, f.failing
 		return resp
 	case *kmsg.AlterPartitionAssignmentsRequest:
 		resp := kmsg.NewPtrAlterPartitionAssignmentsResponse()
 		resp.AllowReplicationFactorChange = r.AllowReplicationFactorChange
-		if f.rights&(1<<7) == 0 {
+		if f.rights&(1<<7) == 0 && !f.granted {
 			resp.ErrorCode = errClusterAuthorization
 			return resp
 		}
@@ -124,6 +126,8 @@ func TestReassignments(t *testing.T) {
 		keepRF  bool // AllowReplicationFactorChange=false
 		a       *fakeAssignments
 		rights  int32
+		failing int16
+		granted bool
 		got     []string // by the controller
 		log     []string // windows
 		codes   []int16  // by partition, in the order asked
@@ -172,6 +176,13 @@ func TestReassignments(t *testing.T) {
 		"who may not is told so, and nothing else": {
 			asked: []ask{{"m", 1, nil}}, rights: 1 << 8, top: errClusterAuthorization,
 		},
+		"nothing is sent when it is not known who may": {
+			asked: []ask{{"m", 0, []int32{3, 1}}, {"o", 0, []int32{2, 3}}}, rights: all, failing: 7, top: 7,
+		},
+		"nothing is opened for who may only now, and the answers are all there": {
+			asked: []ask{{"m", 0, []int32{3, 1}}, {"m", 1, nil}, {"o", 0, nil}}, rights: 1 << 8, granted: true,
+			got: []string{"o-0 cancel", "m-0 [10001 10002 3 1]"}, codes: []int16{39, 85, 0},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.a == nil {
@@ -180,7 +191,7 @@ func TestReassignments(t *testing.T) {
 			pending := mirrorPart("m", topicID(1), 1)
 			pending.Adding = []int32{10002}
 			view := newFakeView(mirrorPart("m", topicID(1), 0), pending, ordinaryPart("o", topicID(2), 0))
-			f := &controller{rights: c.rights, a: c.a}
+			f := &controller{rights: c.rights, failing: c.failing, granted: c.granted, a: c.a}
 			s := setup{view: view}
 			s.deps.Assignments = c.a
 			_, addr := s.start(t, startBroker(t, answers(t, f.answer)))
