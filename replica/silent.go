@@ -33,13 +33,16 @@ func (p *partition) silentLocked() string {
 }
 
 // alignedLocked reports that all is well, or that a follower needs people: the others are
-// served on either way.
+// served on either way. While the takeover lasts it is not known that all is well; the end of
+// the takeover will tell.
 func (p *partition) alignedLocked(epoch int32) {
 	if why := p.silentLocked(); why != "" {
 		p.reportLocked(epoch, Report{Kind: Failing, Message: why})
 		return
 	}
-	p.reportLocked(epoch, Report{Kind: Aligned})
+	if p.machine.Aligned() {
+		p.reportLocked(epoch, Report{Kind: Aligned})
+	}
 }
 
 func list(brokers []int32) string {

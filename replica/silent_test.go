@@ -157,3 +157,65 @@ func TestTakeoverForgetsWhatWasTaken(t *testing.T) {
 		t.Errorf("shown %+v, of the former epoch", b)
 	}
 }
+
+// TestHeardDuringATakeover: that a broker which people had to see to fetches again says nothing of
+// the takeover. To be told that all is well is consent to what the next one drops (R20).
+func TestHeardDuringATakeover(t *testing.T) {
+	r := newWishRig(t)
+	r.m.broker = &resigner{}
+	r.consent = leading.Consent{Truncate: true} // a first start
+	become := func(epoch int32, broker leading.BrokerView) {
+		r.p.step(func(now time.Time) {
+			r.p.machine.Metadata(now, leading.View{
+				Leader: wishSelf, LeaderEpoch: epoch, PartitionEpoch: epoch, Replicas: []int32{wishSelf, wishFollows}, ISR: []int32{wishSelf, wishFollows}, MinISR: 1,
+				Brokers: map[int32]leading.BrokerView{wishSelf: {Epoch: 10}, wishFollows: broker},
+			})
+		})
+	}
+	left := func() bool {
+		r.p.mu.Lock()
+		defer r.p.mu.Unlock()
+		return len(r.p.machine.LeftToPeople()) > 0
+	}
+	epoch := wishEpoch
+	for ; !left(); epoch++ {
+		if epoch == wishEpoch+20 {
+			t.Fatal("nobody is asked to see to it")
+		}
+		become(epoch, leading.BrokerView{Epoch: 11})
+		r.until("the state is read", func() bool { return r.phase() == leading.Collecting })
+		for range 32 {
+			r.pass(time.Second)
+		}
+	}
+	epoch--
+	r.reported(Failing)
+	become(epoch, leading.BrokerView{Epoch: 12})
+	r.until("all is told", func() bool {
+		r.p.mu.Lock()
+		defer r.p.mu.Unlock()
+		return !r.p.reporting
+	})
+	if left() {
+		t.Fatal("its new process is held against it")
+	}
+	r.mu.Lock()
+	for _, rep := range r.reports {
+		if rep.Kind == Aligned {
+			t.Error("reported that all is well before anybody has fetched")
+		}
+	}
+	r.mu.Unlock()
+	// The end of the takeover tells.
+	become(epoch, leading.BrokerView{Epoch: 12, Fenced: true}) // not asked for anything by the network
+	r.until("the takeover", func() bool {
+		r.p.step(func(now time.Time) {
+			r.p.machine.Fetch(now, leading.FetchRequest{Replica: wishFollows, BrokerEpoch: 12, CurrentLeaderEpoch: epoch, LastFetchedEpoch: lineage.Undefined})
+		})
+		return r.phase() == leading.Leading
+	})
+	r.p.step(func(now time.Time) {
+		r.p.machine.Fetch(now, leading.FetchRequest{Replica: wishFollows, BrokerEpoch: 12, CurrentLeaderEpoch: epoch, LastFetchedEpoch: lineage.Undefined})
+	})
+	r.reported(Aligned)
+}

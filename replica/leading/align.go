@@ -16,3 +16,7 @@ func (m *Machine) align() {
 	m.aligned = true
 	m.do(Ready{m.epoch, m.s, m.hw})
 }
+
+// Aligned tells whether Ready was said under this epoch. Nothing else makes a start MIRRORING,
+// which consents to what later takeovers drop (R20).
+func (m *Machine) Aligned() bool { return m.aligned }
