@@ -204,12 +204,20 @@ func (m *Manager) metadataChanged(d metadata.Delta) {
 	}
 	if len(d.Brokers) > 0 || len(d.Configs) > 0 || d.BrokerDefaults {
 		for _, p := range m.all() {
-			if img := m.image.Partition(p.tp); img != nil {
+			if img := m.image.Partition(p.tp); img != nil && concerns(d, img) {
 				m.update(img)
 			}
 		}
 	}
 	m.pokeFollower()
+}
+
+// concerns tells whether what a partition's machine is told of brokers and configs may have
+// changed. With many partitions the observer has no time for the others: behind the log the
+// virtual broker is fenced.
+func concerns(d metadata.Delta, img *metadata.Partition) bool {
+	return d.BrokerDefaults || slices.Contains(d.Configs, img.Topic) ||
+		slices.ContainsFunc(d.Brokers, func(id int32) bool { return slices.Contains(img.Replicas, id) })
 }
 
 func (m *Manager) removeTopic(id ids.UUID) {
@@ -283,19 +291,22 @@ func (m *Manager) view(img *metadata.Partition) leading.View {
 		// process ends that epoch, and only what comes after is ours (B5).
 		v.Leader = lineage.Undefined
 	}
+	list := m.image.TopicSetting(img.Topic, "follower.replication.throttled.replicas")
 	for _, id := range img.Replicas {
 		if b, ok := m.image.Broker(id); ok {
-			v.Brokers[id] = leading.BrokerView{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.ShuttingDown, Excused: !img.Online(b) || m.throttled(img, id)}
+			v.Brokers[id] = leading.BrokerView{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.ShuttingDown, Excused: !img.Online(b) || throttled(list, img.Partition, id)}
 		}
 	}
 	return v
 }
 
-// throttled tells whether a follower's replication of a partition is throttled (KIP-73): then it
-// fetches seldom, as tools that move partitions ask for.
-func (m *Manager) throttled(img *metadata.Partition, id int32) bool {
-	list := m.image.TopicConfig(img.Topic)["follower.replication.throttled.replicas"]
-	return list == "*" || slices.Contains(strings.Split(list, ","), fmt.Sprintf("%d:%d", img.Partition, id))
+// throttled tells whether a list names a follower's replication of a partition as throttled
+// (KIP-73): then it fetches seldom, as tools that move partitions ask for.
+func throttled(list string, partition, id int32) bool {
+	if list == "" || list == "*" {
+		return list != ""
+	}
+	return slices.Contains(strings.Split(list, ","), fmt.Sprintf("%d:%d", partition, id))
 }
 
 // registered tells whether the image shows the registration of this very process.
@@ -312,10 +323,10 @@ func (m *Manager) minISR(topic string) int {
 
 // setting is a topic's own value of a config, else the cluster-wide dynamic one, else def.
 func (m *Manager) setting(topic, key, brokerKey string, def int) int {
-	if n, err := strconv.Atoi(m.image.TopicConfig(topic)[key]); err == nil {
+	if n, err := strconv.Atoi(m.image.TopicSetting(topic, key)); err == nil {
 		return n
 	}
-	if n, err := strconv.Atoi(m.image.BrokerDefaultConfig()[brokerKey]); err == nil {
+	if n, err := strconv.Atoi(m.image.BrokerDefault(brokerKey)); err == nil {
 		return n
 	}
 	return def

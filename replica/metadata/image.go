@@ -119,11 +119,26 @@ func (i *Image) TopicConfig(name string) map[string]string {
 	return cloneConfig(i.st.topicConfigs[name])
 }
 
+// TopicSetting returns one dynamic config of a topic, "" if it has none. Unlike TopicConfig it
+// copies nothing.
+func (i *Image) TopicSetting(name, key string) string {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.st.topicConfigs[name][key]
+}
+
 // BrokerDefaultConfig returns a copy of the dynamic cluster-wide broker defaults.
 func (i *Image) BrokerDefaultConfig() map[string]string {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	return cloneConfig(i.st.brokerDefaults)
+}
+
+// BrokerDefault returns one dynamic cluster-wide broker default, "" if there is none.
+func (i *Image) BrokerDefault(key string) string {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.st.brokerDefaults[key]
 }
 
 // FeatureLevel returns the finalized level of a feature; false if it has none.
