@@ -144,6 +144,7 @@ type Broker struct {
 
 	away             bool        // somebody has unregistered it, and it is not back yet
 	former           int64       // the epoch of before that
+	sent             ids.UUID    // the incarnation of a registration of which is not known whether it was done
 	losses           []time.Time // when that happened, the newest ones
 	lost             int         // how often it did
 	fresh            bool        // the registration has had no heartbeat yet
@@ -152,7 +153,8 @@ type Broker struct {
 	stopping, leave  bool
 	windows          map[*window]struct{}
 	lastGood         time.Time // when the last heartbeat that was answered well was sent
-	answeredSince    time.Time // when the first of the present row of them was; zero after one that failed
+	answeredSince    time.Time // when the first of the present row of them was; zero after some time without
+	unansweredSince  time.Time // when the first of the present row of those that failed was sent; zero without one
 	ack              heartbeat // that heartbeat
 	ackFenced        bool      // what it was answered
 	ackShutdown      bool
@@ -373,14 +375,18 @@ func (b *Broker) Unregister(ctx context.Context) error {
 	}
 }
 
-// register registers a fresh incarnation. While the id is taken it waits, if it may: the
-// session of a former process ends.
+// register registers a fresh incarnation, or once more the one of a registration whose answer was
+// lost: the controllers may have it. While the id is taken it waits, if it may: the session of a
+// former process ends.
 func (b *Broker) register(ctx context.Context, cluster controller.Cluster, features []kmsg.BrokerRegistrationRequestFeature, wait bool) error {
 	req := kmsg.NewPtrBrokerRegistrationRequest()
 	req.BrokerID, req.ClusterID = b.id, cluster.ID
-	if _, err := rand.Read(req.IncarnationID[:]); err != nil {
-		return fmt.Errorf("make an incarnation id: %w", err)
+	b.mu.Lock()
+	if b.sent == (ids.UUID{}) {
+		_, _ = rand.Read(b.sent[:]) // never fails
 	}
+	req.IncarnationID = b.sent
+	b.mu.Unlock()
 	for _, e := range b.cfg.Endpoints {
 		l := kmsg.NewBrokerRegistrationRequestListener()
 		l.Name, l.Host, l.Port, l.SecurityProtocol = e.Name, e.Host, e.Port, e.SecurityProtocol
@@ -407,7 +413,7 @@ func (b *Broker) register(ctx context.Context, cluster controller.Cluster, featu
 		switch err := kerr.ErrorForCode(r.ErrorCode); {
 		case err == nil:
 			b.mu.Lock()
-			b.epoch = r.BrokerEpoch
+			b.epoch, b.sent = r.BrokerEpoch, ids.UUID{}
 			b.mu.Unlock()
 			b.log.Info("registered", "epoch", r.BrokerEpoch, "directory", b.dir, "incarnation", ids.UUID(req.IncarnationID))
 			return nil
@@ -588,7 +594,7 @@ func (b *Broker) beat(ctx context.Context) error {
 	sent := time.Now()
 	resp, err := b.ctl.Request(ctx, req)
 	if err != nil {
-		b.unanswered()
+		b.unanswered(sent)
 		return err
 	}
 	r, ok := resp.(*kmsg.BrokerHeartbeatResponse)
@@ -596,10 +602,11 @@ func (b *Broker) beat(ctx context.Context) error {
 		return fmt.Errorf("heartbeat was answered with %T", resp)
 	}
 	if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
-		b.unanswered()
+		b.unanswered(sent)
 		return err
 	}
 	b.mu.Lock()
+	b.unansweredSince = time.Time{}
 	if b.answeredSince.IsZero() {
 		b.answeredSince = time.Now()
 	}
@@ -620,10 +627,17 @@ func (b *Broker) beat(ctx context.Context) error {
 	return nil
 }
 
-func (b *Broker) unanswered() {
+// unanswered notes a heartbeat that failed. Only when that has lasted are the controllers away:
+// one now and then would else keep a broker that is behind the log for ever from being fenced.
+func (b *Broker) unanswered(sent time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.answeredSince = time.Time{}
+	if b.unansweredSince.IsZero() {
+		b.unansweredSince = sent
+	}
+	if time.Since(b.unansweredSince) > b.cfg.MaxLag/2 {
+		b.answeredSince = time.Time{}
+	}
 }
 
 // await returns nil once cond holds; it is evaluated under the lock after each

@@ -44,6 +44,8 @@ type fakeController struct {
 	heartbeats    []*kmsg.BrokerHeartbeatRequest
 	// scripts
 	registerCodes []int16 // answers to the next registrations
+	registeredBut int16   // what the next registration is answered although it is done
+	failEvery     int     // each so many heartbeats one fails
 	heartbeatCode int16
 	mute          bool // heartbeats are not answered
 	holdLog       bool // fetches see nothing new
@@ -186,6 +188,7 @@ func (f *fakeController) register(r *kmsg.BrokerRegistrationRequest) kmsg.Respon
 	f.append(&x)
 	f.brokers[r.BrokerID] = &fakeBroker{epoch: x.BrokerEpoch, fenced: true}
 	resp.BrokerEpoch = x.BrokerEpoch
+	resp.ErrorCode, f.registeredBut = f.registeredBut, 0
 	return resp
 }
 
@@ -194,6 +197,9 @@ func (f *fakeController) heartbeat(r *kmsg.BrokerHeartbeatRequest) kmsg.Response
 	defer f.cond.Broadcast()
 	resp := r.ResponseKind().(*kmsg.BrokerHeartbeatResponse)
 	resp.ErrorCode = f.heartbeatCode
+	if f.failEvery > 0 && len(f.heartbeats)%f.failEvery == 0 {
+		resp.ErrorCode = -1
+	}
 	b := f.brokers[r.BrokerID]
 	switch {
 	case resp.ErrorCode != 0:
@@ -648,6 +654,43 @@ func TestBrokerThatIsUnregisteredComesBack(t *testing.T) {
 	}
 }
 
+// TestLostRegistrationIsItsOwn: a registration that the controllers did, but did not confirm, is not
+// another process's.
+func TestLostRegistrationIsItsOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 33)
+	r.cfg.RejoinDelay = 50 * time.Millisecond
+	b := r.started(t)
+	before, from := b.Epoch(), 0
+	r.f.set(func() {
+		from = len(r.f.registrations)
+		r.f.registeredBut = kerr.RequestTimedOut.Code
+		r.f.unregister(virtualID)
+	})
+	if err := b.await(within(t, 10*time.Second), func() bool { return !b.away && b.epoch > before && b.seen && !b.ackFenced }); err != nil {
+		t.Fatal(err)
+	}
+	r.f.get(func() bool {
+		again := r.f.registrations[from:]
+		if len(again) != 2 || again[0].IncarnationID != again[1].IncarnationID {
+			t.Errorf("%d registrations, of different incarnations", len(again))
+		}
+		return true
+	})
+	// The one after that is a fresh one.
+	before = b.Epoch()
+	r.f.set(func() { r.f.unregister(virtualID) })
+	if err := b.await(within(t, 10*time.Second), func() bool { return !b.away && b.epoch > before }); err != nil {
+		t.Fatal(err)
+	}
+	r.f.get(func() bool {
+		if r.f.registrations[from+2].IncarnationID == r.f.registrations[from+1].IncarnationID {
+			t.Error("an incarnation was used again")
+		}
+		return true
+	})
+}
+
 // TestStopWhileUnregistered: there is nothing to fence.
 func TestStopWhileUnregistered(t *testing.T) {
 	t.Parallel()
@@ -792,10 +835,14 @@ func TestControllersAwayIsNotBehindTheLog(t *testing.T) {
 	r.cfg.MaxLag = 3 * time.Second
 	var lag atomic.Int64
 	r.cfg.Lag = func() time.Duration { return time.Duration(lag.Load()) }
-	r.started(t)
+	b := r.started(t)
 	from := 0
-	r.f.set(func() { r.f.heartbeatCode, from = -1, len(r.f.heartbeats) })
-	r.f.until("heartbeats that fail", func() bool { return len(r.f.heartbeats) > from+1 })
+	r.f.set(func() { r.f.heartbeatCode = -1 })
+	r.f.until("heartbeats that fail for a while", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.answeredSince.IsZero()
+	})
 	lag.Store(int64(10 * time.Second))
 	r.f.set(func() { from = len(r.f.heartbeats) })
 	r.f.until("heartbeats that fail", func() bool { return len(r.f.heartbeats) > from+2 })
@@ -810,6 +857,20 @@ func TestControllersAwayIsNotBehindTheLog(t *testing.T) {
 		return true
 	})
 	// But not for ever.
+	r.f.until("fenced", func() bool { return r.f.brokers[virtualID].fenced })
+}
+
+// TestFailedHeartbeatNowAndThen: it does not make up for being behind the log.
+func TestFailedHeartbeatNowAndThen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 33)
+	r.cfg.MaxLag = 2 * time.Second
+	var lag atomic.Int64
+	r.cfg.Lag = func() time.Duration { return time.Duration(lag.Load()) }
+	r.started(t)
+	r.f.until("unfenced", func() bool { return !r.f.brokers[virtualID].fenced })
+	r.f.set(func() { r.f.failEvery = 20 })
+	lag.Store(int64(time.Minute))
 	r.f.until("fenced", func() bool { return r.f.brokers[virtualID].fenced })
 }
 

@@ -96,7 +96,7 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 
 func (b *Broker) registerAgain(ctx context.Context) error {
 	b.mu.Lock()
-	former := b.former
+	former, sent := b.former, b.sent
 	b.mu.Unlock()
 	// The log says what became of the registration. Should it lag, the controllers refuse the id
 	// if it is taken.
@@ -106,7 +106,7 @@ func (b *Broker) registerAgain(ctx context.Context) error {
 		return !ok || reg.Epoch != former
 	})
 	cancel()
-	if reg, ok := b.img.Broker(b.id); ok && reg.Epoch > former {
+	if reg, ok := b.img.Broker(b.id); ok && reg.Epoch > former && reg.Incarnation != sent {
 		return fmt.Errorf("%w: the metadata log shows broker %d registered by another process", ErrUnregistered, b.id)
 	}
 	cluster, err := b.ctl.Describe(ctx)
