@@ -39,15 +39,16 @@ func NewCounts(image *metadata.Image, self int32, v ids.Virtual, minISR func(ids
 			Namespace: "kafka_mirror", Name: "isr_expands_total", Help: "Times a real replica joined the ISR of a partition that is led here.",
 		}),
 	}
-	for _, p := range image.AllPartitions() {
-		c.note(ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition})
-	}
+	// In this order no change falls in between.
 	c.cancel = image.Subscribe(func(d metadata.Delta) {
 		for _, tp := range d.Partitions {
 			c.note(tp)
 		}
 		c.forget(d.RemovedTopics)
 	})
+	for _, p := range image.AllPartitions() {
+		c.note(ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition})
+	}
 	return c
 }
 

@@ -64,3 +64,30 @@ func TestCounts(t *testing.T) {
 	set([]metadata.Broker{{ID: 10001, Fenced: true}, {ID: 10002}}, led(-1), led(10002, all...))
 	expect("another one counts what nobody leads", 0, 0, 0, 0, 3, 1)
 }
+
+// TestCountsMissNoChange: what changes while they are made is seen too.
+func TestCountsMissNoChange(t *testing.T) {
+	const v, n = ids.Virtual(10000), 2000
+	parts := func(isr ...int32) []*metadata.Partition {
+		out := make([]*metadata.Partition, n)
+		for i := range out {
+			out[i] = &metadata.Partition{Topic: "t", TopicID: ids.UUID{1}, Partition: int32(i), Replicas: []int32{10001, 1, 2}, ISR: isr, Leader: 10001}
+		}
+		return out
+	}
+	for range 20 {
+		img := metadata.NewImage(v)
+		img.Set(parts(10001, 1, 2), nil, nil)
+		after := parts(10001, 1)
+		done := make(chan struct{})
+		go func() { defer close(done); img.Set(after, nil, nil) }()
+		c := NewCounts(img, 10001, v, func(ids.TopicPartition, string) int { return 1 })
+		<-done
+		c.Close()
+		for tp, isr := range c.led {
+			if len(isr) != 1 {
+				t.Fatalf("partition %d: in sync are %v", tp.Partition, isr)
+			}
+		}
+	}
+}
