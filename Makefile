@@ -151,7 +151,7 @@ vet: ## go vet
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## golangci-lint with .golangci.yml
-	$(GOLANGCI_LINT) run ./...
+	$(GOLANGCI_LINT) run --allow-serial-runners ./...
 
 .PHONY: generate
 generate: ## Generate code from the message specs
