@@ -6,6 +6,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/batch/batchtest"
+	"github.com/cluster-mirroring/mirror-sidecar/fetcher"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
@@ -57,12 +60,14 @@ func (r *holdRig) complete(epoch int32) {
 
 // fetch asks for both partitions as broker 1; the codes come when it is answered. The first one
 // would be answered at once: its epoch is over.
-func (r *holdRig) fetch(epoch int32) <-chan [2]int16 {
+func (r *holdRig) fetch(epoch int32) <-chan [2]int16 { return r.fetchUnder(wishEpoch-1, epoch) }
+
+func (r *holdRig) fetchUnder(epochs ...int32) <-chan [2]int16 {
 	req := kmsg.NewPtrFetchRequest()
 	req.Version = 17
 	req.ReplicaState.ID, req.ReplicaState.Epoch = 1, 11
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = 30000, 1, 10<<20, -1
-	for p, e := range []int32{wishEpoch - 1, epoch} {
+	for p, e := range epochs {
 		addPartition(req, ids.TopicPartition{TopicID: r.tp.TopicID, Partition: int32(p)}, "t", fetchArgs{replica: 1, epoch: 11, leaderEpoch: e, lastEpoch: -1, maxBytes: 1 << 20})
 	}
 	out := make(chan [2]int16, 1)
@@ -120,6 +125,21 @@ func TestAnswerWaitsForTakeover(t *testing.T) {
 		r.takeover(7)
 		r.pass(takeoverPatience)
 		r.expect(r.fetch(7), [2]int16{leading.CodeFencedLeaderEpoch, leading.CodeUnknownLeaderEpoch})
+	})
+	t.Run("not one answer for long", func(t *testing.T) {
+		r := newHoldRig(t)
+		r.takeover(7)
+		out := r.fetch(7)
+		r.until("the fetch", r.waiting)
+		r.pass(answerPatience)
+		r.expect(out, [2]int16{leading.CodeFencedLeaderEpoch, leading.CodeUnknownLeaderEpoch})
+	})
+	t.Run("records do not wait", func(t *testing.T) {
+		r := newHoldRig(t)
+		r.reading()
+		r.src.sink().Fetched(fetcher.Fetched{Batches: []batch.Batch{batchtest.Plain(0, 10)}, HighWatermark: 10})
+		r.takeover(7)
+		r.expect(r.fetchUnder(wishEpoch, 7), [2]int16{leading.CodeNone, leading.CodeUnknownLeaderEpoch})
 	})
 	t.Run("not for an epoch that is over", func(t *testing.T) {
 		r := newHoldRig(t)

@@ -2,11 +2,14 @@ package replica
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
 )
 
@@ -22,26 +25,37 @@ const (
 	shunFor = 10 * time.Second
 )
 
-// shunned are brokers that did not answer a read. The metadata log hears of a death late, and
-// of a network that is parted perhaps never.
+// shunned are brokers that did not answer a read, and replicas that they do not serve. The
+// metadata log hears of a death late, and of a network that is parted perhaps never.
 type shunned struct {
 	mu    sync.Mutex // guards the following; a leaf
-	until map[int32]time.Time
+	until map[shunnedKey]time.Time
 }
 
-func (s *shunned) add(id int32, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.until == nil {
-		s.until = map[int32]time.Time{}
+// shunnedKey is a broker's replica of one partition; the broker itself with the zero partition.
+type shunnedKey struct {
+	id int32
+	tp ids.TopicPartition
+}
+
+// add notes what a read ended with. A refusal says nothing of the broker's other partitions.
+func (s *shunned) add(id int32, tp ids.TopicPartition, err error, now time.Time) {
+	if !errors.As(err, &refusal{}) {
+		tp = ids.TopicPartition{}
 	}
-	s.until[id] = now.Add(shunFor)
-}
-
-func (s *shunned) has(id int32, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return now.Before(s.until[id])
+	maps.DeleteFunc(s.until, func(_ shunnedKey, until time.Time) bool { return !now.Before(until) })
+	if s.until == nil {
+		s.until = map[shunnedKey]time.Time{}
+	}
+	s.until[shunnedKey{id, tp}] = now.Add(shunFor)
+}
+
+func (s *shunned) has(id int32, tp ids.TopicPartition, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Before(s.until[shunnedKey{id: id}]) || now.Before(s.until[shunnedKey{id, tp}])
 }
 
 // readLaggards reads what lies below the buffer, and tells whether the answer is worth
@@ -53,7 +67,7 @@ func (m *Manager) readLaggards(ctx context.Context, qs []*question, maxBytes int
 	used, news, failed := 0, false, false
 	for _, q := range qs {
 		used += q.reply.Size
-		news = news || q.reply.Size > 0 || q.reply.ErrorCode != 0 || q.reply.Diverging
+		news = news || q.reply.Size > 0 || q.reply.ErrorCode != 0 || q.reply.Diverging || q.news && !q.lagging
 	}
 	for _, q := range qs {
 		switch {
@@ -74,7 +88,7 @@ func (m *Manager) readLaggards(ctx context.Context, qs []*question, maxBytes int
 func (m *Manager) readLaggard(ctx context.Context, q *question, left int) bool {
 	d := q.laggard
 	for _, from := range q.p.helpers(q) {
-		if m.shunned.has(from, m.now()) {
+		if m.shunned.has(from, q.tp, m.now()) {
 			continue
 		}
 		try, cancel := context.WithTimeout(ctx, laggardTry)
@@ -87,7 +101,7 @@ func (m *Manager) readLaggard(ctx context.Context, q *question, left int) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-			m.shunned.add(from, m.now())
+			m.shunned.add(from, q.tp, err, m.now())
 			m.log.Warn("reading for a lagging follower", "topic", q.topic, "partition", q.tp.Partition, "from", from,
 				"follower", q.req.Replica, "offset", d.Offset, "error", err)
 			continue

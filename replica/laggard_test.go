@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
@@ -29,8 +30,10 @@ type laggardRig struct {
 
 // helper is a real broker that can be read from, or not.
 type helper struct {
-	dead  atomic.Bool
-	reads atomic.Int32
+	dead atomic.Bool
+	// refuses is the error code that it answers reads with.
+	refuses atomic.Int32
+	reads   atomic.Int32
 	// cleaned: its cleaner has taken everything below 105.
 	cleaned atomic.Bool
 }
@@ -51,6 +54,7 @@ func (h *helper) answer(req kmsg.Request) kmsg.Response {
 		if h.dead.Load() {
 			return nil
 		}
+		rp.ErrorCode = int16(h.refuses.Load())
 		b := batchtest.Plain(0, 100)
 		if h.cleaned.Load() {
 			b, rp.HighWatermark = batchtest.Plain(105, 5), 110
@@ -167,6 +171,28 @@ func TestLaggardIsServedByAnother(t *testing.T) {
 	}
 }
 
+// TestRefusalShunsOnePartition: a broker that does not serve one partition serves the others.
+func TestRefusalShunsOnePartition(t *testing.T) {
+	r := newLaggardRig(t)
+	r.helpers[2].refuses.Store(int32(kerr.KafkaStorageError.Code))
+	for range 3 {
+		if n, _ := r.fetch(time.Minute); n == 0 {
+			t.Fatal("nothing came, although broker 3 has it")
+		}
+	}
+	if n := r.helpers[2].reads.Load(); n != 1 {
+		t.Errorf("the broker that refuses was asked %d times", n)
+	}
+	other := ids.TopicPartition{TopicID: r.tp.TopicID, Partition: 1}
+	if r.m.shunned.has(2, other, r.clock()) {
+		t.Error("it is shunned for another partition")
+	}
+	r.m.shunned.add(2, r.tp, context.DeadlineExceeded, r.clock())
+	if !r.m.shunned.has(2, other, r.clock()) {
+		t.Error("one that does not answer is asked for another partition")
+	}
+}
+
 // TestLaggardWaitsWhenNobodyAnswers: an empty answer would be asked for again at once.
 func TestLaggardWaitsWhenNobodyAnswers(t *testing.T) {
 	r := newLaggardRig(t)
@@ -197,6 +223,27 @@ func TestLaggardPassesWhatTheCleanerTook(t *testing.T) {
 		n, _ := r.fetch(10 * time.Millisecond)
 		return n == len(batchtest.Plain(100, 10))
 	})
+}
+
+// TestNewsDoesNotWaitForLaggards: a high watermark that moved is told although nobody can be read
+// from for another partition.
+func TestNewsDoesNotWaitForLaggards(t *testing.T) {
+	r := newLaggardRig(t)
+	lagging := func() *question {
+		return &question{
+			p: r.p, tp: r.tp, topic: "t", reply: &PartitionReply{}, max: 1 << 20, lagging: true, news: true,
+			req: leading.FetchRequest{Replica: 1, BrokerEpoch: 11, CurrentLeaderEpoch: wishEpoch, LastFetchedEpoch: lineage.Undefined},
+		}
+	}
+	for id := range r.helpers {
+		r.m.shunned.add(id, r.tp, context.DeadlineExceeded, r.clock())
+	}
+	if r.m.readLaggards(t.Context(), []*question{lagging(), {reply: &PartitionReply{}}}, 1<<20) {
+		t.Error("an answer with nothing in it is sent")
+	}
+	if !r.m.readLaggards(t.Context(), []*question{lagging(), {reply: &PartitionReply{}, news: true}}, 1<<20) {
+		t.Error("a moved high watermark waits")
+	}
 }
 
 func TestNothingBelow(t *testing.T) {

@@ -159,7 +159,7 @@ func (m *Manager) questions(req *kmsg.FetchRequest, reply *FetchReply, replica i
 // answer goes over all partitions once, and tells whether the reply is worth sending, and for
 // how long it had better not be sent all the same.
 func (m *Manager) answer(qs []*question, maxBytes int, last bool) (ready bool, hold time.Duration) {
-	left := maxBytes
+	left, records := maxBytes, false
 	for _, q := range qs {
 		if q.settled {
 			ready = true
@@ -167,15 +167,24 @@ func (m *Manager) answer(qs []*question, maxBytes int, last bool) (ready bool, h
 		}
 		q.news = q.p.answer(q, left, ready, last)
 		ready = ready || q.news
-		hold = max(hold, q.hold)
+		hold = max(hold, min(q.hold, answerPatience-q.p.m.now().Sub(q.asked)))
 		left -= q.reply.Size
+		records = records || q.reply.Size > 0 || q.lagging && q.news
+	}
+	if records {
+		hold = 0
 	}
 	return ready, hold
 }
 
-// takeoverPatience is how long a whole answer is held back for a partition whose takeover has
-// just begun.
-const takeoverPatience = time.Second
+const (
+	// takeoverPatience is for how long after its beginning a takeover may hold back a whole answer.
+	takeoverPatience = time.Second
+	// answerPatience is how long one answer is held back for that, if there are no records in it.
+	// While topics are started one after another, some takeover has always just begun, and each
+	// waits for the followers' next Fetch.
+	answerPatience = 200 * time.Millisecond
+)
 
 // holdLocked tells how long an answer waits for a partition that is about to be led here. The
 // error that it would bring keeps the follower from asking for the partition for its back-off
@@ -400,8 +409,14 @@ type fetchArgs struct {
 	maxBytes    int32
 }
 
+// refusal is what a broker answered instead of one partition: it is there, but has none of that.
+type refusal struct{ error }
+
+// Unwrap returns the answer's error.
+func (r refusal) Unwrap() error { return r.error }
+
 // fetchOne sends a Fetch of one partition that does not wait, and returns its part of the
-// answer if there is no error in it.
+// answer if there is no error in it. What the broker answered is a refusal.
 func (m *Manager) fetchOne(ctx context.Context, to *Brokers, id int32, tp ids.TopicPartition, topic string, a fetchArgs) (*kmsg.FetchResponseTopicPartition, error) {
 	req := newFetch(a.replica, a.epoch, 0, max(a.maxBytes, 1))
 	addPartition(req, tp, topic, a)
@@ -411,7 +426,7 @@ func (m *Manager) fetchOne(ctx context.Context, to *Brokers, id int32, tp ids.To
 	}
 	fr := resp.(*kmsg.FetchResponse)
 	if fr.ErrorCode != 0 {
-		return nil, fmt.Errorf("fetch from broker %d: error %d", id, fr.ErrorCode)
+		return nil, refusal{fmt.Errorf("fetch from broker %d: %w", id, kerr.ErrorForCode(fr.ErrorCode))}
 	}
 	for i := range fr.Topics {
 		for j := range fr.Topics[i].Partitions {
@@ -420,12 +435,12 @@ func (m *Manager) fetchOne(ctx context.Context, to *Brokers, id int32, tp ids.To
 				continue
 			}
 			if p.ErrorCode != 0 {
-				return nil, fmt.Errorf("fetch of %s-%d at %d from broker %d: error %d", topic, tp.Partition, a.offset, id, p.ErrorCode)
+				return nil, refusal{fmt.Errorf("fetch of %s-%d at %d from broker %d: %w", topic, tp.Partition, a.offset, id, kerr.ErrorForCode(p.ErrorCode))}
 			}
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("fetch of %s-%d from broker %d: not in the answer", topic, tp.Partition, id)
+	return nil, refusal{fmt.Errorf("fetch of %s-%d from broker %d: not in the answer", topic, tp.Partition, id)}
 }
 
 // newFetch returns a full, sessionless Fetch.
