@@ -325,10 +325,17 @@ func (p *partition) oursLocked(now time.Time) {
 // askHighWatermarks asks by a consumer Fetch: a follower answers it since Kafka 2.4
 // (KIP-392), and says its own high watermark.
 func (p *partition) askHighWatermarks(ctx context.Context, a leading.AskHighWatermarks) {
+	known, records := p.highWatermarks(ctx, a)
+	p.step(func(now time.Time) { p.machine.HighWatermarks(now, a.Epoch, known, records) })
+}
+
+// highWatermarks returns the answers. Of whom only the half is known, nothing is: without the
+// record its log may be cut below what is visible.
+func (p *partition) highWatermarks(ctx context.Context, a leading.AskHighWatermarks) (known map[int32]int64, records map[int32]lineage.Entry) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	var mu sync.Mutex
-	known, records := map[int32]int64{}, map[int32]lineage.Entry{}
+	known, records = map[int32]int64{}, map[int32]lineage.Entry{}
 	var wg sync.WaitGroup
 	for id, offset := range a.Replicas {
 		wg.Go(func() {
@@ -341,6 +348,7 @@ func (p *partition) askHighWatermarks(ctx context.Context, a leading.AskHighWate
 			if slices.Contains(a.Records, id) {
 				if below, err = p.m.recordAt(ctx, id, p.tp, p.topic, hw-1); err != nil {
 					p.log.Warn("asking a replica for its last visible record", "broker", id, "error", err)
+					return
 				}
 			}
 			mu.Lock()
@@ -352,7 +360,7 @@ func (p *partition) askHighWatermarks(ctx context.Context, a leading.AskHighWate
 		})
 	}
 	wg.Wait()
-	p.step(func(now time.Time) { p.machine.HighWatermarks(now, a.Epoch, known, records) })
+	return known, records
 }
 
 func (p *partition) probe(ctx context.Context, a leading.ProbeSource, seq int) {

@@ -121,6 +121,9 @@ func (m *Manager) recordAt(ctx context.Context, id int32, tp ids.TopicPartition,
 	}
 	got, err := m.fetchOne(ctx, m.calls, id, tp, topic, fetchArgs{replica: -1, epoch: -1, leaderEpoch: -1, offset: offset, lastEpoch: -1, maxBytes: 1})
 	if err != nil {
+		if start, serr := m.listOffset(ctx, id, tp, topic, -2); serr == nil && start > offset {
+			return nil, nil // deleted there
+		}
 		return nil, err
 	}
 	b, _, err := batch.Next(got.RecordBatches)
