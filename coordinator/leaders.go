@@ -120,7 +120,7 @@ func consent(s PartitionState, t Topic, partition int32) leading.Consent {
 		return leading.Consent{AsItIs: true}
 	}
 	runs := state == Mirroring || state == Pausing
-	return leading.Consent{Truncate: state != Paused, AllowLoss: runs || t.AllowTruncate, AllowUnknown: t.AllowTruncate, GiveUp: giveUp}
+	return leading.Consent{Truncate: state != Paused, AllowLoss: runs || t.AllowTruncate, AllowUnknown: t.AllowTruncate, GiveUp: giveUp, Runs: runs}
 }
 
 // WriteLineage implements replica.State.

@@ -93,7 +93,7 @@ func TestReportStepsAreTransitions(t *testing.T) {
 // TestConsentByState: what a leader may do (R20).
 func TestConsentByState(t *testing.T) {
 	may := leading.Consent{Truncate: true}
-	runs := leading.Consent{Truncate: true, AllowLoss: true}
+	runs := leading.Consent{Truncate: true, AllowLoss: true, Runs: true}
 	for _, c := range []struct {
 		state, previous, desired State
 		allow                    bool

@@ -9,6 +9,7 @@ import (
 // TestForeignRecordsAreTold: real brokers led while no sidecar was alive, and took what clients
 // wrote. It goes, and how much that is is said (R5, C12).
 func TestForeignRecordsAreTold(t *testing.T) {
+	running := Consent{Truncate: true, AllowLoss: true, Runs: true}
 	mirrored := lineage.Entry{Epoch: 4, SourceEpoch: 1, Start: 0}
 	// 1 led epoch 5 and wrote from 100 on, then 2 epoch 6 from 103 on, then 3 epoch 7 and wrote
 	// nothing. A sidecar has followed 2 and 3.
@@ -37,7 +38,7 @@ func TestForeignRecordsAreTold(t *testing.T) {
 			r.view.LeaderEpoch = 8
 			r.view.ISR = []int32{v1, 1}
 			r.metadata(nil)
-			r.state(tt.rec, consented)
+			r.state(tt.rec, running)
 			r.fetch(1, tt.end, tt.last)
 			r.marks(map[int32]int64{1: tt.known})
 			if p := r.last(ProbeSource{}).(ProbeSource); p.Offset != 100 {
@@ -71,7 +72,7 @@ func TestForeignRecordsAreTold(t *testing.T) {
 		r := newRig(t)
 		r.view.LeaderEpoch, r.view.ISR = 8, []int32{v1, 1}
 		r.metadata(nil)
-		r.state(several, consented)
+		r.state(several, running)
 		r.fetch(1, 110, 6)
 		r.marks(map[int32]int64{1: 104})
 		if err := r.probed(ProbeAnswer{Diverging: true, DivergesAt: lineage.Entry{SourceEpoch: 1, Start: 90}}); err != nil {
@@ -84,6 +85,23 @@ func TestForeignRecordsAreTold(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		if a := r.last(Foreign{}).(Foreign); a.From != 100 || a.To != 110 || a.Visible != 4 {
+			t.Errorf("%+v", a)
+		}
+	})
+	// A failback, or a start over what is here: clients wrote while there was no mirror.
+	t.Run("a start was allowed to drop them", func(t *testing.T) {
+		r := newRig(t)
+		r.view.LeaderEpoch, r.view.ISR = 8, []int32{v1, 1}
+		r.metadata(nil)
+		r.state(several, Consent{Truncate: true, AllowLoss: true, AllowUnknown: true})
+		r.fetch(1, 110, 6)
+		r.marks(map[int32]int64{1: 108})
+		if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+			t.Fatal(err)
+		}
+		r.phase(Leading)
+		r.none(Foreign{}, "nobody wrote around a mirror")
+		if a := r.last(Truncated{}).(Truncated); a.From != 108 || a.To != 100 {
 			t.Errorf("%+v", a)
 		}
 	})

@@ -107,6 +107,9 @@ type Consent struct {
 	// GiveUp: with no real member in the ISR, the operator does not wait for one that has all
 	// data, but goes on with the best that is alive.
 	GiveUp bool
+	// Runs: the state is MIRRORING. What clients wrote since then, they wrote around the mirror; what
+	// they wrote before it began, they had every right to.
+	Runs bool
 	// AsItIs: the state is PAUSED. The partition is led, but nothing may be truncated.
 	AsItIs bool
 }
