@@ -18,8 +18,8 @@ import (
 // asked. One that has deleted it shows none.
 func TestR5RecordNotRead(t *testing.T) {
 	for name, c := range map[string]struct {
-		refuses       error // the read of the record
-		start         int64 // of the log, -1: not told
+		refuses       *kerr.Error // the read of the record
+		start         int64       // of the log, -1: not told
 		known, record bool
 	}{
 		"read":                                 {known: true, record: true},
@@ -39,7 +39,7 @@ func TestR5RecordNotRead(t *testing.T) {
 					if req.Topics[0].Partitions[0].FetchOffset < 100 {
 						rp.RecordBatches = batchtest.Plain(0, 100)
 						if c.refuses != nil {
-							rp.ErrorCode, rp.RecordBatches = c.refuses.(*kerr.Error).Code, nil
+							rp.ErrorCode, rp.RecordBatches = c.refuses.Code, nil
 						}
 					}
 					rt.Partitions = append(rt.Partitions, rp)
