@@ -21,12 +21,20 @@ const configKeysAge = 5 * time.Minute
 // lists them for the state topic.
 func (d *Destination) knownTopicConfigs(ctx context.Context) (map[string]bool, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.configKeys != nil && time.Since(d.configKeysAsked) < configKeysAge {
-		return d.configKeys, nil
+	keys, asked := d.configKeys, d.configKeysAsked
+	d.mu.Unlock()
+	if keys != nil && time.Since(asked) < configKeysAge {
+		return keys, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
+	if err := d.once(ctx, "config keys", d.askConfigKeys); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.configKeys, nil
+}
+
+func (d *Destination) askConfigKeys(ctx context.Context) error {
 	described, err := d.adm.DescribeTopicConfigs(ctx, StateTopic)
 	var rc kadm.ResourceConfig
 	if err == nil {
@@ -36,14 +44,33 @@ func (d *Destination) knownTopicConfigs(ctx context.Context) (map[string]bool, e
 		err = rc.Err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("which topic configs this cluster knows: %w", err)
+		return fmt.Errorf("which topic configs this cluster knows: %w", err)
 	}
 	keys := make(map[string]bool, len(rc.Configs))
 	for _, c := range rc.Configs {
 		keys[c.Key] = true
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.configKeys, d.configKeysAsked = keys, time.Now()
-	return keys, nil
+	return nil
+}
+
+// once asks this cluster something that it is not being asked already, and waits for it no longer
+// than ctx. Nobody who wants something else waits: d.mu is not held.
+func (d *Destination) once(ctx context.Context, what string, ask func(context.Context) error) error {
+	done := d.asking.DoChan(what, func() (any, error) {
+		// Not ctx itself: others wait for it too.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminTimeout)
+		defer cancel()
+		return nil, ask(ctx)
+	})
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // knownConfigs leaves out what this cluster does not know of a source topic's configs.

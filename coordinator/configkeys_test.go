@@ -2,8 +2,44 @@ package coordinator
 
 import (
 	"slices"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
+
+// TestAskedWithoutTheLock: while the cluster is slow to answer, what is known already is told: no lock is
+// held.
+func TestAskedWithoutTheLock(t *testing.T) {
+	r := newRig(t)
+	asked, answer := make(chan struct{}, 10), make(chan struct{})
+	r.fake.ControlKey(int16(kmsg.DescribeConfigs), func(kmsg.Request) (kmsg.Response, error, bool) {
+		r.fake.KeepControl()
+		r.fake.SleepControl(func() { asked <- struct{}{}; <-answer })
+		return nil, nil, false
+	})
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if _, err := r.deps.Destination.knownTopicConfigs(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	select {
+	case <-asked:
+	case <-time.After(30 * time.Second):
+		t.Error("nobody asks")
+	}
+	if r.deps.Destination.mu.TryLock() {
+		r.deps.Destination.mu.Unlock()
+	} else {
+		t.Error("the lock is held while the cluster is asked")
+	}
+	close(answer)
+	all.Wait()
+}
 
 // TestUnknownConfigs: what this cluster's version does not know of a source topic's configs does
 // not keep the topic from being mirrored.

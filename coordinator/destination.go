@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -35,7 +37,8 @@ type Destination struct {
 	adm     *kadm.Client
 	log     *slog.Logger
 
-	known atomic.Pointer[map[string]string] // defaults, for who does not wait
+	known  atomic.Pointer[map[string]string] // defaults, for who does not wait
+	asking singleflight.Group
 
 	mu       sync.Mutex // guards the following
 	defaults map[string]string
@@ -108,21 +111,30 @@ func (d *Destination) brokerDefault(ctx context.Context, keys ...string) (map[st
 // intDefault returns a broker-wide number, 1 where there is none.
 func (d *Destination) intDefault(ctx context.Context, key string) (int, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.defaults == nil || time.Since(d.asked) > defaultsAge {
-		m, err := d.brokerDefault(ctx, configMinISR, "default.replication.factor", "num.partitions")
-		if err != nil {
+	m, asked := d.defaults, d.asked
+	d.mu.Unlock()
+	if m == nil || time.Since(asked) > defaultsAge {
+		if err := d.once(ctx, "defaults", d.askDefaults); err != nil {
 			return 0, err
 		}
-		d.defaults, d.asked = m, time.Now()
-		d.known.Store(&m)
+		m = *d.known.Load()
 	}
-	m := d.defaults
-	n, err := strconv.Atoi(m[key])
-	if err != nil || n < 1 {
-		return 1, nil
+	if n, err := strconv.Atoi(m[key]); err == nil && n >= 1 {
+		return n, nil
 	}
-	return n, nil
+	return 1, nil
+}
+
+func (d *Destination) askDefaults(ctx context.Context) error {
+	m, err := d.brokerDefault(ctx, configMinISR, "default.replication.factor", "num.partitions")
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.defaults, d.asked = m, time.Now()
+	d.known.Store(&m)
+	return nil
 }
 
 // records counts what a topic holds: the sum of its offsets, not of what is left after

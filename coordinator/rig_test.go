@@ -28,6 +28,7 @@ import (
 type rig struct {
 	*Coordinator
 	t    *testing.T
+	fake *kfake.Cluster
 	rec  *Reconciler
 	ref  *Refresher
 	src  *fakeSource
@@ -107,7 +108,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(fake.Close)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	img := metadata.NewImage(virtual)
-	r := &rig{t: t, src: &fakeSource{id: "source", topics: map[string]SourceTopic{}}, configs: map[string]map[string]string{}, brokers: []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}, {ID: 10002}}}
+	r := &rig{t: t, fake: fake, src: &fakeSource{id: "source", topics: map[string]SourceTopic{}}, configs: map[string]map[string]string{}, brokers: []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}, {ID: 10002}}}
 	r.look = refreshed{suspect: map[string]string{}, told: map[string]string{}}
 	opts := []kgo.Opt{kgo.SeedBrokers(fake.ListenAddrs()...)}
 	store, err := NewStore(StoreConfig{Partitions: 1, ReplicationFactor: 1, Virtual: virtual, Self: 10001, Opts: opts}, img, r, log)
