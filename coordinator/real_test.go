@@ -388,6 +388,13 @@ func TestRealCluster(t *testing.T) {
 			if !ok || !a.stopped(topic) {
 				return false
 			}
+			// A partition that was never led has nothing to stop; its STOPPED is put on record all the
+			// same, by way of STOPPING.
+			for _, p := range a.img.TopicPartitions(topic.TopicID) {
+				if st, _ := a.View().State("m", ids.TopicPartition{TopicID: topic.TopicID, Partition: p.Partition}); st.State != Stopped {
+					return false
+				}
+			}
 		}
 		return true
 	})
