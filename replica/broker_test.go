@@ -247,10 +247,10 @@ func (f *fakeController) fetch(r *kmsg.FetchRequest) kmsg.Response {
 	if in.CurrentLeaderEpoch != 1 {
 		out.ErrorCode = kerr.FencedLeaderEpoch.Code
 	} else {
-		timer := time.AfterFunc(time.Duration(r.MaxWaitMillis)*time.Millisecond, func() { f.set(func() {}) })
+		waited := false // guarded by f.mu, as all here
+		timer := time.AfterFunc(time.Duration(r.MaxWaitMillis)*time.Millisecond, func() { f.set(func() { waited = true }) })
 		defer timer.Stop()
-		deadline := time.Now().Add(time.Duration(r.MaxWaitMillis) * time.Millisecond)
-		for (f.holdLog || in.FetchOffset >= int64(len(f.log))) && time.Now().Before(deadline) {
+		for (f.holdLog || in.FetchOffset >= int64(len(f.log))) && !waited {
 			f.cond.Wait()
 		}
 		if f.holdLog {
