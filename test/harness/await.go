@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -77,7 +78,12 @@ func AwaitTopic(ctx context.Context, cl *kgo.Client, topic string) error {
 				return fmt.Errorf("broker %d, topic %s: %w", b.NodeID, topic, err)
 			}
 		}
-		return nil
+		// The client itself may remember for a while that there is no such topic.
+		known, err := kadm.NewClient(cl).ListTopics(ctx, topic)
+		if err == nil {
+			err = known[topic].Err
+		}
+		return err
 	})
 }
 
