@@ -314,6 +314,9 @@ const (
 // of clients behind what was mirrored, until a higher min.insync.replicas hides them (R21).
 func (m *Manager) waitsForRaise(p *partition, img *metadata.Partition, f *follower) bool {
 	shows := f.behind && shows(img.ISR, img.Replicas, m.cfg.ID, m.minISR(p.topic), m.liveVirtual)
+	if shows && inevitable(img.ISR, img.Replicas, m.cfg.ID, m.liveVirtual) {
+		return false // waiting hides nothing
+	}
 	mt, _ := m.state.MirrorTopic(p.tp.TopicID)
 	waits, why := f.raise(m.now(), shows, mt.RaiseRefused, raiseBlocked(m.cfg.Virtual, m.image.TopicPartitions(p.tp.TopicID)))
 	switch {
@@ -369,6 +372,12 @@ func shows(isr, replicas []int32, self int32, minISR int, liveVirtual func(id in
 		}
 	}
 	return !slices.Contains(isr, self) && len(isr) < enough && joined >= enough
+}
+
+// inevitable tells whether no min.insync.replicas hides what self shows by joining: with it every
+// replica is in sync, and there is no other virtual one that could have joined and led before.
+func inevitable(isr, replicas []int32, self int32, liveVirtual func(id int32) bool) bool {
+	return len(isr)+1 >= len(replicas) && !slices.ContainsFunc(replicas, func(id int32) bool { return id != self && liveVirtual(id) })
 }
 
 // liveVirtual tells whether a broker is a virtual one that may join an ISR.

@@ -66,6 +66,29 @@ func TestR21ShowsTogether(t *testing.T) {
 	}
 }
 
+// TestR21Inevitable: where no min.insync.replicas hides what a join shows, waiting for one holds a
+// failback up for nothing.
+func TestR21Inevitable(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		replicas []int32
+		isr      []int32
+		dead     int32
+		want     bool
+	}{
+		{"one real, one virtual", []int32{10001, 1}, []int32{1}, 0, true},
+		{"the other virtual one leads first", []int32{10001, 10002, 1}, []int32{1, 10002}, 0, false},
+		{"the other virtual one is dead", []int32{10001, 10002, 1}, []int32{1, 10002}, 10002, true},
+		{"a higher minimum hides it", []int32{10001, 10002, 1}, []int32{1}, 10002, false},
+		{"a real one is missing", []int32{10001, 1, 2}, []int32{1}, 0, false},
+	} {
+		live := func(id int32) bool { return ids.Virtual(10000).Is(id) && id != c.dead }
+		if got := inevitable(c.isr, c.replicas, 10001, live); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+}
+
 // TestR21WaitsForTheRaise: how long a virtual replica stays away from what it would make visible.
 func TestR21WaitsForTheRaise(t *testing.T) {
 	type look struct {
