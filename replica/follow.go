@@ -209,7 +209,7 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 		f.claim = 0
 		return nil
 	}
-	rec, _, err := m.state.ReadLineage(ctx, mt.Mirror, p.tp, img.LeaderEpoch)
+	rec, consent, err := m.state.ReadLineage(ctx, mt.Mirror, p.tp, img.LeaderEpoch)
 	if err != nil {
 		return err
 	}
@@ -217,6 +217,9 @@ func (m *Manager) prepare(ctx context.Context, p *partition, img *metadata.Parti
 	if err != nil {
 		return err
 	}
+	// Before it is mirrored the topic is its clients': what they wrote was written where it belongs, and
+	// is visible. A failback begins like that.
+	behind = behind && (consent.Runs || consent.AsItIs)
 	if old, ok := rec.Chains[img.LeaderEpoch]; !ok || !slices.Equal(old, chain) || behind && !rec.Written[img.LeaderEpoch] {
 		next := rec.With(img.LeaderEpoch, chain)
 		if behind {

@@ -20,12 +20,13 @@ import (
 // onRecord is a state that keeps one lineage.
 type onRecord struct {
 	*wishRig
-	rec    lineage.Record
-	writes int
+	rec     lineage.Record
+	consent leading.Consent
+	writes  int
 }
 
 func (k *onRecord) ReadLineage(context.Context, string, ids.TopicPartition, int32) (lineage.Record, leading.Consent, error) {
-	return k.rec, leading.Consent{}, nil
+	return k.rec, k.consent, nil
 }
 
 func (k *onRecord) WriteLineage(_ context.Context, _ string, _ ids.TopicPartition, _ int32, rec lineage.Record) error {
@@ -84,12 +85,21 @@ func TestR21WrittenIsOnRecord(t *testing.T) {
 	r.m.image.Set([]*metadata.Partition{img}, []metadata.Broker{{ID: 2, Epoch: 12, Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: host, Port: uint16(n)}}}}, nil)
 	r.m.calls = NewBrokers(r.m.image, "INTERNAL", nil)
 	t.Cleanup(r.m.calls.Close)
+	runs := leading.Consent{Runs: true}
 	for i, c := range []struct {
 		end     int64
+		consent leading.Consent
 		written bool
 		writes  int
-	}{{100, false, 1}, {100, false, 1}, {110, true, 2}, {110, true, 2}} {
+	}{
+		{100, runs, false, 1},
+		{100, runs, false, 1},
+		{110, leading.Consent{}, false, 1}, // the topic is not mirrored yet: a start, a failback
+		{110, leading.Consent{AsItIs: true}, true, 2},
+		{110, runs, true, 2},
+	} {
 		end.Store(c.end)
+		k.consent = c.consent
 		f := &follower{epoch: 4}
 		if err := r.m.prepare(t.Context(), r.p, img, f); err != nil {
 			t.Fatal(err)
