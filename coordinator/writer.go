@@ -197,6 +197,9 @@ func (s *Store) PutAs(ctx context.Context, key string, records ...record) error 
 		if fenced(err) {
 			return fmt.Errorf("%w: another sidecar writes to %s-%d now: %w", ErrNotCoordinator, StateTopic, partition, err)
 		}
+		if errors.Is(err, kgo.ErrClientClosed) { // given up in the middle of it: its broker does not lead the partition any more
+			return fmt.Errorf("%w: this sidecar has just given up %s-%d: %w", ErrNotCoordinator, StateTopic, partition, err)
+		}
 		return fmt.Errorf("state topic: write to %s-%d: %w", StateTopic, partition, err)
 	}
 	return s.own(ctx, partition, cl, out)
