@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -86,7 +84,7 @@ func (p *KafkaPeers) address(id int32) (string, error) {
 	if i := slices.IndexFunc(b.Endpoints, func(e metadata.Endpoint) bool { return e.Name == p.listener }); i >= 0 {
 		e = b.Endpoints[i]
 	}
-	return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))), nil
+	return e.Addr(), nil
 }
 
 // client returns the client of one address. There are as many as there are sidecars.

@@ -52,21 +52,7 @@ func (r *Reconciler) handRefusedBack(ctx context.Context, t Topic) (all bool, er
 		if h.wait != "" {
 			plan.waits = fmt.Sprintf("partition %d: %s", p.Partition, h.wait)
 		}
-		into := plan.remove
-		switch {
-		case len(h.target) == 0:
-			continue
-		case h.realFirst:
-			into = plan.lead
-			plan.elect = append(plan.elect, p.Partition)
-		}
-		if askedFor(p, h) {
-			continue
-		}
-		if v.Is(p.Leader) && len(h.target) > 1 {
-			h.target = longestFirst(h.target, r.c.deps.Destination.logEnds(ctx, t.Name, p.Partition, v.Real(p.ISR)))
-		}
-		into[p.Partition] = towards(p, h.target)
+		r.planTarget(ctx, &plan, t, p, h)
 	}
 	if len(plan.elect) > 0 {
 		if err := r.letRealLead(ctx, t, plan); err != nil {

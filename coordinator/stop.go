@@ -157,24 +157,29 @@ func (r *Reconciler) planHandBack(ctx context.Context, t Topic, parts []*metadat
 			plan.waits = fmt.Sprintf("partition %d: %s", p.Partition, h.wait)
 			plan.each[p.Partition] = h.wait
 		}
-		into := plan.remove
-		switch {
-		case len(h.target) == 0:
-			continue
-		case h.realFirst:
-			into = plan.lead
-			plan.elect = append(plan.elect, p.Partition)
-		}
-		if askedFor(p, h) {
-			continue
-		}
-		if v.Is(p.Leader) && len(h.target) > 1 {
-			// The controller takes the first of the list that is in sync.
-			h.target = longestFirst(h.target, r.c.deps.Destination.logEnds(ctx, t.Name, p.Partition, v.Real(p.ISR)))
-		}
-		into[p.Partition] = towards(p, h.target)
+		r.planTarget(ctx, &plan, t, p, h)
 	}
 	return plan, nil
+}
+
+// planTarget adds to a plan what one partition's hand-back needs to be asked for now.
+func (r *Reconciler) planTarget(ctx context.Context, plan *stopPlan, t Topic, p *metadata.Partition, h handBack) {
+	into := plan.remove
+	switch {
+	case len(h.target) == 0:
+		return
+	case h.realFirst:
+		into = plan.lead
+		plan.elect = append(plan.elect, p.Partition)
+	}
+	if askedFor(p, h) {
+		return
+	}
+	if v := r.c.cfg.Virtual; v.Is(p.Leader) && len(h.target) > 1 {
+		// The controller takes the first of the list that is in sync.
+		h.target = longestFirst(h.target, r.c.deps.Destination.logEnds(ctx, t.Name, p.Partition, v.Real(p.ISR)))
+	}
+	into[p.Partition] = towards(p, h.target)
 }
 
 // askedFor tells whether what is pending leads to where a partition shall go. Where a real

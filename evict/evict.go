@@ -1,13 +1,13 @@
 package evict
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -149,7 +149,7 @@ func (e *eviction) all(ctx context.Context, cluster string, caughtUp <-chan stru
 		unlockErr = e.unlock(ctx, p.co, orphans, time.Since(began) >= e.cfg.StopReplicaWait)
 		what := ""
 		for _, u := range topics {
-			what = fmt.Sprintf("mirror %s, topic %s: %s", u.Mirror, u.Topic, orElse(u.Waits, "being handed back"))
+			what = fmt.Sprintf("mirror %s, topic %s: %s", u.Mirror, u.Topic, cmp.Or(u.Waits, "being handed back"))
 		}
 		for _, o := range orphans {
 			what = fmt.Sprintf("partition %s-%d: virtual replicas are being removed", o.Topic, o.Partition)
@@ -167,13 +167,6 @@ func (e *eviction) all(ctx context.Context, cluster string, caughtUp <-chan stru
 		e.report.leave("%v", unlockErr)
 	}
 	return e.unregisterAll(ctx)
-}
-
-func orElse(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
 }
 
 // unlock takes the write lock off topics that no mirror knows of. Where sidecars run it is theirs
@@ -199,7 +192,7 @@ func (e *eviction) reportTopics(unstopped []coordinator.Unstopped, orphans []coo
 		t.State, t.Waits = Stopped, ""
 		for _, u := range unstopped {
 			if u.Mirror == t.Mirror && u.Topic == t.Topic {
-				t.State, t.Waits = Stopping, orElse(u.Waits, "it is not handed back yet")
+				t.State, t.Waits = Stopping, cmp.Or(u.Waits, "it is not handed back yet")
 				e.report.leave("mirror %s, topic %s: %s", t.Mirror, t.Topic, t.Waits)
 			}
 		}
@@ -312,7 +305,7 @@ func (e *eviction) awaitFenced(ctx context.Context) error {
 func (e *eviction) listens(ctx context.Context, b metadata.Broker) bool {
 	for _, ep := range b.Endpoints {
 		d := net.Dialer{Timeout: dialTimeout}
-		conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(ep.Host, strconv.Itoa(int(ep.Port))))
+		conn, err := d.DialContext(ctx, "tcp", ep.Addr())
 		if err == nil {
 			_ = conn.Close()
 			return true

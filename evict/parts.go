@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -133,7 +131,7 @@ func (e *eviction) findBroker(ctx context.Context) (replica.Home, error) {
 			if err == nil {
 				return home, nil
 			}
-			errs = append(errs, fmt.Errorf("broker %d at %s: %w", b.ID, address(ep), err))
+			errs = append(errs, fmt.Errorf("broker %d at %s: %w", b.ID, ep.Addr(), err))
 		}
 	}
 	if len(errs) == 0 {
@@ -146,7 +144,7 @@ func (e *eviction) ask(ctx context.Context, ep metadata.Endpoint) (replica.Home,
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cl, err := kgo.NewClient(append(slices.Clone(e.cfg.Opts),
-		kgo.SeedBrokers(address(ep)), kgo.RequestRetries(1), kgo.DialTimeout(dialTimeout), kgo.DisableClientMetrics())...)
+		kgo.SeedBrokers(ep.Addr()), kgo.RequestRetries(1), kgo.DialTimeout(dialTimeout), kgo.DisableClientMetrics())...)
 	if err != nil {
 		return replica.Home{}, err
 	}
@@ -162,16 +160,12 @@ func (e *eviction) addresses(listener string) []string {
 		switch {
 		case e.cfg.Virtual.Is(b.ID) || i < 0:
 		case b.Fenced:
-			others = append(others, address(b.Endpoints[i]))
+			others = append(others, b.Endpoints[i].Addr())
 		default:
-			live = append(live, address(b.Endpoints[i]))
+			live = append(live, b.Endpoints[i].Addr())
 		}
 	}
 	return append(live, others...)
-}
-
-func address(ep metadata.Endpoint) string {
-	return net.JoinHostPort(ep.Host, strconv.Itoa(int(ep.Port)))
 }
 
 // leaderless says which brokers have to come back for the state topic to be read.

@@ -3,8 +3,6 @@ package replica
 import (
 	"context"
 	"fmt"
-	"net"
-	"strconv"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -60,7 +58,7 @@ func (b *Brokers) client(id int32) (*kgo.Client, error) {
 			ep = e
 		}
 	}
-	addr := net.JoinHostPort(ep.Host, strconv.Itoa(int(ep.Port)))
+	addr := ep.Addr()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

@@ -194,7 +194,7 @@ func newClients(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster) *clients {
 	for _, b := range c.image.Brokers() {
 		if !cfg.VirtualOffset.Is(b.ID) {
 			if ep, ok := endpoint(b, c.home.Listener); ok {
-				addrs = append(addrs, address(ep))
+				addrs = append(addrs, ep.Addr())
 			}
 		}
 	}
@@ -224,8 +224,6 @@ func endpoint(b metadata.Broker, listener string) (metadata.Endpoint, bool) {
 	}
 	return b.Endpoints[0], true
 }
-
-func address(e metadata.Endpoint) string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
 
 func newBroker(cfg *config.Sidecar, c *cluster, ctl *controller.Client, reg *prometheus.Registry, log *slog.Logger) (*replica.Broker, error) {
 	home, ok := c.image.Broker(c.home.ID)
@@ -367,11 +365,11 @@ func behindVirtual(c *cluster, cfg *config.Sidecar) []string {
 		switch {
 		case cfg.VirtualOffset.Is(b.ID) || !ok:
 		case b.ID == c.home.ID && !b.Fenced:
-			home = append(home, address(ep))
+			home = append(home, ep.Addr())
 		case !b.Fenced:
-			live = append(live, address(ep))
+			live = append(live, ep.Addr())
 		default:
-			others = append(others, address(ep))
+			others = append(others, ep.Addr())
 		}
 	}
 	if len(home)+len(live)+len(others) == 0 {

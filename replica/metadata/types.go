@@ -1,6 +1,11 @@
 package metadata
 
-import "github.com/cluster-mirroring/mirror-sidecar/ids"
+import (
+	"net"
+	"strconv"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+)
 
 // NoLeader is the value of Partition.Leader while no replica leads.
 const NoLeader int32 = -1
@@ -39,6 +44,9 @@ type Endpoint struct {
 	Port             uint16
 	SecurityProtocol int16 // 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
 }
+
+// Addr is host:port, as it is dialled.
+func (e Endpoint) Addr() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
 
 // Broker is a registration. The slices must not be written to.
 type Broker struct {
