@@ -36,9 +36,8 @@ type ToolRun struct {
 	Stdin  io.Reader
 	HeapMB int // 256 when 0
 	// Flags go to the JVM, such as -D settings.
-	Flags []string
-
-	classes string // folder of classes beside Kafka's
+	Flags   []string
+	Classes string // folder of classes beside Kafka's, see [Installation.Compile]
 }
 
 // ToolResult is what a finished program left.
@@ -124,8 +123,8 @@ func (in *Installation) toolCommand(run ToolRun) ([]string, error) {
 	argv = append(argv, in.archiveFlags(java)...)
 	argv = append(argv, run.Flags...)
 	cp := in.Classpath()
-	if run.classes != "" { // last, or the archive would not fit
-		cp += string(os.PathListSeparator) + run.classes
+	if run.Classes != "" { // last, or the archive would not fit
+		cp += string(os.PathListSeparator) + run.Classes
 	}
 	argv = append(argv, "-cp", cp, run.Class)
 	return append(argv, run.Args...), nil

@@ -277,7 +277,7 @@ func (in *Installation) runProgram(ctx context.Context, name string, props map[s
 	if err := os.WriteFile(file, []byte(propertiesText(props)), 0o600); err != nil {
 		return ToolResult{ExitCode: -1}, err
 	}
-	run := ToolRun{Class: name, Args: append([]string{file}, args...), classes: classes}
+	run := ToolRun{Class: name, Args: append([]string{file}, args...), Classes: classes}
 	if stdin != nil {
 		run.Stdin = stdin
 	}
@@ -307,22 +307,27 @@ func (in *Installation) NoTier(ctx context.Context, client map[string]string) (m
 	return p, nil
 }
 
-// compile makes classes of the embedded programs, once per version of them and
-// of Kafka, in the cache folder.
+// compile makes classes of the embedded programs.
 func (in *Installation) compile(ctx context.Context) (classes string, err error) {
 	files, err := javaSources.ReadDir("java")
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.New()
 	texts := map[string][]byte{}
 	for _, f := range files {
-		text, err := javaSources.ReadFile("java/" + f.Name())
-		if err != nil {
+		if texts[f.Name()], err = javaSources.ReadFile("java/" + f.Name()); err != nil {
 			return "", err
 		}
-		texts[f.Name()] = text
-		fmt.Fprintf(sum, "%s %d\n%s", f.Name(), len(text), text)
+	}
+	return in.Compile(ctx, texts)
+}
+
+// Compile makes classes of Java sources, which are given by file name, once per version of them
+// and of Kafka, in the cache folder.
+func (in *Installation) Compile(ctx context.Context, texts map[string][]byte) (classes string, err error) {
+	sum := sha256.New()
+	for _, name := range sortedKeys(texts) {
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(texts[name]), texts[name])
 	}
 	cache, err := cacheDir()
 	if err != nil {

@@ -109,7 +109,7 @@ func (n *Node) format(ctx context.Context, more ...string) error {
 	}
 	args := append([]string{"format", "-t", n.cluster.cfg.ClusterID, "-c", n.PropertiesFile()}, n.cluster.cfg.Format...)
 	args = append(args, more...)
-	res, err := in.Tool(ctx, ToolRun{Class: class, Args: args, classes: n.cluster.classes})
+	res, err := in.Tool(ctx, ToolRun{Class: class, Args: args, Classes: n.cluster.classes})
 	if err != nil {
 		return fmt.Errorf("format the storage of %s: %w\n%s", n, err, res.Stdout)
 	}
