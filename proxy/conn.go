@@ -132,11 +132,9 @@ func (c *conn) run() {
 	defer stop()
 
 	var wg sync.WaitGroup
-	wg.Go(c.out.watch)
 	wg.Go(func() {
 		err := c.write()
 		c.close(err)
-		c.out.stop()
 		// The reader may wait for room in the queue.
 		for range c.queue {
 		}
@@ -146,6 +144,7 @@ func (c *conn) run() {
 		c.close(err)
 	}
 	close(c.queue) // after a drain the writer delivers what is queued first
+	c.out.wake()
 	wg.Wait()
 	c.logEnd()
 }
@@ -378,10 +377,13 @@ func (c *conn) enqueue(ex *exchange) error {
 	}
 	select {
 	case c.queue <- *ex:
-		return nil
 	case <-c.ctx.Done():
 		return context.Cause(c.ctx)
 	}
+	if ex.local() {
+		c.out.wake() // no answer of the broker's will do it
+	}
+	return nil
 }
 
 // write is the writer: it delivers the answers of the queue in order.
@@ -400,31 +402,34 @@ func (c *conn) write() error {
 // next returns the next exchange. While there is none, it watches the upstream
 // connection.
 func (c *conn) next() (exchange, error) {
-	select {
-	case ex, ok := <-c.queue:
-		return c.queued(ex, ok)
-	default:
+	var ex exchange
+	var ok, taken bool
+	take := func() bool {
+		select {
+		case ex, ok = <-c.queue:
+			taken = true
+		default:
+		}
+		return taken
 	}
-	c.out.arm()
-	select {
-	case ex, ok := <-c.queue:
-		return c.queued(ex, ok)
-	case err := <-c.out.ready:
-		c.out.armed = false
-		if err != nil {
+	for !take() {
+		err := c.out.idle(take)
+		switch {
+		case taken, errors.Is(err, errWoken):
+			continue
+		case err != nil:
 			return exchange{}, upstreamError(err)
 		}
-	case <-c.ctx.Done():
-		return exchange{}, context.Cause(c.ctx)
+		// A response is there; its exchange was put into the queue before the request was
+		// sent.
+		select {
+		case ex, ok = <-c.queue:
+			return c.queued(ex, ok)
+		case <-c.ctx.Done():
+			return exchange{}, context.Cause(c.ctx)
+		}
 	}
-	// A response is there; its exchange was put into the queue before the request was
-	// sent.
-	select {
-	case ex, ok := <-c.queue:
-		return c.queued(ex, ok)
-	case <-c.ctx.Done():
-		return exchange{}, context.Cause(c.ctx)
-	}
+	return c.queued(ex, ok)
 }
 
 func (c *conn) queued(ex exchange, ok bool) (exchange, error) {
@@ -445,9 +450,6 @@ func upstreamError(err error) error {
 func (c *conn) deliver(ex *exchange) error {
 	if ex.local() {
 		return c.deliverLocal(ex)
-	}
-	if err := c.out.await(c.ctx); err != nil {
-		return err
 	}
 	size, err := c.out.size()
 	if err != nil {
@@ -535,84 +537,6 @@ func (c *conn) transformAndWrite(ex *exchange, raw []byte) error {
 	out := c.p.buffers.get(len(raw) + 512)
 	defer out.release()
 	return c.writeClient(net.Buffers{appendResponse(out.b[:0], resp, ex.correlation)})
-}
-
-// upstreamReader is the read side of the upstream connection. It belongs to the
-// writer, but for the time between arm and the receipt from ready: then the watcher
-// uses r.
-type upstreamReader struct {
-	r     *bufio.Reader
-	armed bool
-	arms  chan struct{}
-	ready chan error
-}
-
-func newUpstreamReader(up net.Conn) *upstreamReader {
-	return &upstreamReader{
-		r:     bufio.NewReaderSize(up, readBuffer),
-		arms:  make(chan struct{}, 1),
-		ready: make(chan error, 1),
-	}
-}
-
-// watch is the watcher.
-func (u *upstreamReader) watch() {
-	for range u.arms {
-		_, err := u.r.Peek(1)
-		u.ready <- err
-	}
-}
-
-// arm lets the watcher wait for the next byte.
-func (u *upstreamReader) arm() {
-	if !u.armed {
-		u.armed = true
-		u.arms <- struct{}{}
-	}
-}
-
-func (u *upstreamReader) stop() { close(u.arms) }
-
-// await gets the reader back from the watcher.
-func (u *upstreamReader) await(ctx context.Context) error {
-	if !u.armed {
-		return nil
-	}
-	select {
-	case err := <-u.ready:
-		u.armed = false
-		if err != nil {
-			return upstreamError(err)
-		}
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// size returns the length of the next frame without taking it from the reader.
-func (u *upstreamReader) size() (int, error) {
-	b, err := u.r.Peek(sizeLen)
-	if err != nil {
-		return 0, upstreamError(err)
-	}
-	n := int(int32(binary.BigEndian.Uint32(b)))
-	if n < 0 {
-		return 0, fmt.Errorf("response of %d bytes", n)
-	}
-	return n, nil
-}
-
-// checkCorrelation compares the correlation id of the next frame.
-func (u *upstreamReader) checkCorrelation(want int32) error {
-	b, err := u.r.Peek(sizeLen + minResponse)
-	if err != nil {
-		return upstreamError(err)
-	}
-	if got := int32(binary.BigEndian.Uint32(b[sizeLen:])); got != want {
-		return fmt.Errorf("response with correlation id %d, want %d: out of step", got, want)
-	}
-	return nil
 }
 
 // copyFrame moves n bytes from src to dst: what is buffered first; then, of a large

@@ -25,14 +25,16 @@ type conversation struct {
 	c *conn
 }
 
-// request sends a request and waits for its response.
+// request sends a request and waits for its response. If ctx ends before, the connection
+// does: nobody would take the response from it.
 func (v *conversation) request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	c := v.c
+	stop := context.AfterFunc(ctx, func() {
+		c.close(fmt.Errorf("wait for the home broker's answer to %s: %w", kmsg.NameForKey(req.Key()), context.Cause(ctx)))
+	})
+	defer stop()
 	if _, err := c.up.Write(encodeRequest(req, conversationID, c.clientID)); err != nil {
 		return nil, fmt.Errorf("write to the home broker: %w", err)
-	}
-	if err := c.out.await(ctx); err != nil {
-		return nil, err
 	}
 	size, err := c.out.size()
 	if err != nil {

@@ -6,14 +6,14 @@
 //
 // # Connections
 //
-// Three goroutines serve a connection, and the connection waits for all of them:
+// Two goroutines serve a connection, and the connection waits for both:
 //
 //   - the reader takes request frames from the client, puts an exchange into the
 //     queue and sends what has to be sent upstream;
 //   - the writer takes exchanges from the queue and delivers their answers, so that
-//     pipelined requests are answered in order whoever answers them;
-//   - the watcher waits for the upstream connection to become readable while the
-//     writer has nothing to do, so that a broker that hangs up is noticed at once.
+//     pipelined requests are answered in order whoever answers them. While none are due,
+//     it reads from the upstream connection all the same, so that an answer wakes nobody
+//     else and a broker that hangs up is noticed at once; see upstream.go.
 //
 // The broker answers the requests of one connection in order, so the writer needs no
 // correlation table: the next upstream frame belongs to the oldest exchange that

@@ -78,7 +78,7 @@ func FuzzHandlers(f *testing.F) {
 		// Nobody answers questions here: a caller is known not to be allowed, or the handler
 		// gives up.
 		c := &conn{
-			p: p, ctx: ended, log: p.log, queue: make(chan exchange, 4),
+			p: p, ctx: ended, log: p.log, queue: make(chan exchange, 4), out: newUpstreamReader(nil),
 			stateRights: stateRights{until: time.Now().Add(time.Hour)},
 		}
 		c.authority.authenticated.Store(true)
