@@ -331,7 +331,7 @@ func (r *Rules) AlterConfigs(req *kmsg.AlterConfigsRequest) *AlterConfigsSplit {
 			s.Refused = append(s.Refused, Refused{Topic: res.ResourceName, Partition: AnyPartition})
 		} else if f, no := r.checkConfig(res.ResourceType, res.ResourceName); no {
 			o.ErrorCode = r.code(f, notController)
-			o.ErrorMessage = f.configMessage("AlterConfigs replaces all configs of a topic, those that keep a mirror topic read only too; use IncrementalAlterConfigs for the others")
+			o.ErrorMessage = f.because("AlterConfigs replaces all configs of a topic, those that keep a mirror topic read only too; use IncrementalAlterConfigs for the others")
 			s.Refused = append(s.Refused, Refused{Topic: f.topic, Partition: AnyPartition, Mirror: f.mirror})
 		} else {
 			rest.Resources = append(rest.Resources, res)
@@ -405,7 +405,7 @@ func (r *Rules) IncrementalAlterConfigs(req *kmsg.IncrementalAlterConfigsRequest
 			s.Refused = append(s.Refused, Refused{Topic: res.ResourceName, Partition: AnyPartition})
 		} else if no {
 			o.ErrorCode = r.code(f, notController)
-			o.ErrorMessage = f.configMessage(fmt.Sprintf("%s keeps a mirror topic read only and cannot be changed", locked))
+			o.ErrorMessage = f.because(fmt.Sprintf("%s keeps a mirror topic read only and cannot be changed", locked))
 			s.Refused = append(s.Refused, Refused{Topic: f.topic, Partition: AnyPartition, Mirror: f.mirror})
 		} else {
 			rest.Resources = append(rest.Resources, res)
@@ -468,7 +468,8 @@ func (r *Rules) checkConfig(kind kmsg.ConfigResourceType, name string) (refusal,
 	return r.check(Topic{Name: name}, AnyPartition)
 }
 
-func (f refusal) configMessage(why string) *string {
+// because puts the reason that is particular to what was asked before a mirror topic's message.
+func (f refusal) because(why string) *string {
 	m := f.message()
 	if f.kind != byMirror {
 		return m

@@ -24,7 +24,7 @@ func (r *Rules) CreateTopics(req *kmsg.CreateTopicsRequest) *CreateTopicsSplit {
 	rest.Topics = nil
 	for _, t := range req.Topics {
 		o := kmsg.NewCreateTopicsResponseTopic()
-		o.Topic = t.Topic
+		o.Topic, o.Configs = t.Topic, []kmsg.CreateTopicsResponseTopicConfig{} // null says that the caller may not see them
 		named := slices.ContainsFunc(t.Configs, func(c kmsg.CreateTopicsRequestTopicConfig) bool { return c.Name == nameConfig })
 		if r.StateTopic != "" && t.Topic == r.StateTopic {
 			f := refusal{kind: byState, topic: t.Topic}

@@ -19,6 +19,7 @@ const (
 	// ReadOnlyTopic is KIP-1279's own error, moved by +12700 with the others.
 	ReadOnlyTopic ErrorCode = 12834
 
+	unknownTopicOrPartition  ErrorCode = 3
 	topicAuthorizationFailed ErrorCode = 29
 	invalidRequest           ErrorCode = 42
 	operationNotAttempted    ErrorCode = 55
