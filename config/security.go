@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/cluster-mirroring/mirror-sidecar/certs"
 )
 
 func securityKeys() []Key {
@@ -35,7 +37,11 @@ func securityKeys() []Key {
 
 // ClientOptions turns client security keys (and request.timeout.ms, client.id if
 // present) into options for a franz-go client. References must be expanded before.
-func ClientOptions(p Properties) ([]kgo.Opt, error) {
+func ClientOptions(p Properties) ([]kgo.Opt, error) { return ClientOptionsVia(p, nil) }
+
+// ClientOptionsVia is ClientOptions with a dialer that makes TLS' handshakes, nil for one
+// that has what is read now for ever. It is not asked if there is no TLS.
+func ClientOptionsVia(p Properties, d *certs.Dialer) ([]kgo.Opt, error) {
 	var opts []kgo.Opt
 	protocol := strings.ToUpper(p.or("security.protocol", "PLAINTEXT"))
 	var useTLS, useSASL bool
@@ -50,7 +56,9 @@ func ClientOptions(p Properties) ([]kgo.Opt, error) {
 	default:
 		return nil, fmt.Errorf("security.protocol: %q is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", protocol)
 	}
-	if useTLS {
+	if useTLS && d != nil {
+		opts = append(opts, kgo.Dialer(d.DialContext))
+	} else if useTLS {
 		cfg, err := tlsConfig(p)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/certs"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 )
 
@@ -21,6 +23,12 @@ type Listener struct {
 	Host string
 	Port uint16
 }
+
+// DefaultListener is the name of a client listener that is given none.
+const DefaultListener = "CLIENT"
+
+// NameOr is the listener's name, or the given one if it has none.
+func (l Listener) NameOr(def string) string { return cmp.Or(l.Name, def) }
 
 // Sidecar is the configuration of one sidecar process.
 type Sidecar struct {
@@ -51,13 +59,23 @@ type Sidecar struct {
 	BufferMemory           int64
 	StopReplicaWait        time.Duration
 	StopPIDReset           bool
-	ReplicaPrincipals      []string
+	ReplicaPrincipals      certs.Principals
 	Providers              Providers
 
 	// Security holds the client keys for the home broker, ControllerSecurity those
 	// for the controllers (keys with the prefix "controller.", on top of Security).
 	Security           Properties
 	ControllerSecurity Properties
+
+	// ListenerProtocols are those of the client listeners that have one given.
+	ListenerProtocols map[string]Protocol
+	// ListenerSecurity holds keys that listeners have of their own, by lower-case name.
+	ListenerSecurity map[string]Properties
+	ClientAuth       string // ssl.client.auth of listeners that have none of their own
+	// UpstreamKeystore is the certificate under which clients are relayed, if any.
+	UpstreamKeystore Properties
+	// HomeServerName is what the home broker's certificate is for, if not the host of HomeBroker.
+	HomeServerName string
 }
 
 // Key describes one key, for flags and documentation.
@@ -193,7 +211,26 @@ func sidecarKeys() []sidecarKey {
 		k("mirror.buffer.memory.bytes", strconv.Itoa(256<<20), "memory for batches on their way", intKey(16<<20, math.MaxInt64, func(s *Sidecar) *int64 { return &s.BufferMemory })),
 		k("mirror.stop.replica.wait.ms", "30000", "how long a stop waits for live replicas that lag", millisKey(0, func(s *Sidecar) *time.Duration { return &s.StopReplicaWait })),
 		k("mirror.stop.pid.reset", "false", "write MIRROR_PID_RESET at stop", boolKey(func(s *Sidecar) *bool { return &s.StopPIDReset })),
-		k("mirror.replica.principals", "", "principals of brokers that fetch over mutual TLS", listKey(func(s *Sidecar) *[]string { return &s.ReplicaPrincipals })),
+		k("mirror.replica.principals", "", "certificates' names of the brokers and sidecars that reach the virtual broker over mutual TLS, semicolons between", func(s *Sidecar, v string) error {
+			s.ReplicaPrincipals = certs.ParsePrincipals(v)
+			return nil
+		}),
+		k("listener.security.protocol.map", "", "NAME:PROTOCOL,… of listeners; SSL and SASL_SSL have TLS; a listener that is not named has the protocol that its name says, else none with TLS", func(s *Sidecar, v string) error {
+			m, err := parseProtocolMap(v)
+			if err == nil {
+				s.ListenerProtocols = m
+			}
+			return err
+		}),
+		k(keyClientAuth, "none", "whether listeners with TLS ask clients for certificates: none, requested or required", func(s *Sidecar, v string) error {
+			s.ClientAuth = v
+			_, err := clientAuth(Properties{keyClientAuth: v})
+			return err
+		}),
+		k("home.broker.ssl.server.name", "", "name that the home broker's certificate must have; empty: the host of home.broker.bootstrap", func(s *Sidecar, v string) error {
+			s.HomeServerName = strings.TrimSpace(v)
+			return nil
+		}),
 		k("config.providers.allowed.paths", "", "directories that ${file:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedPaths })),
 		k("config.providers.allowed.env", "", "variables that ${env:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedEnv })),
 	}
@@ -210,8 +247,13 @@ func SidecarKeys() []Key {
 	}
 	for _, k := range securityKeys() {
 		out = append(out, k)
+		bare := k
 		k.Name, k.Doc = controllerPrefix+k.Name, k.Doc+" (controllers only)"
 		out = append(out, k)
+		if slices.Contains(keystoreKeys(), bare.Name) {
+			bare.Name, bare.Doc = upstreamPrefix+bare.Name, bare.Doc+" (under which clients are relayed)"
+			out = append(out, bare)
+		}
 	}
 	return out
 }
@@ -229,7 +271,7 @@ func ParseEvict(p Properties) (*Sidecar, error) {
 }
 
 func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
-	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}}
+	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}, UpstreamKeystore: Properties{}, ListenerSecurity: map[string]Properties{}}
 	var errs []error
 	table := sidecarKeys()
 	known := make(map[string]bool, len(table))
@@ -250,13 +292,23 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 		security[k.Name] = true
 		names = append(names, k.Name, controllerPrefix+k.Name)
 	}
+	for _, k := range keystoreKeys() {
+		names = append(names, upstreamPrefix+k)
+	}
+	for _, k := range listenerKeys() {
+		names = append(names, listenerPrefix+"<name>."+k)
+	}
 	for _, key := range p.Keys() {
+		upstream, isUpstream := strings.CutPrefix(key, upstreamPrefix)
 		switch bare, isController := strings.CutPrefix(key, controllerPrefix); {
 		case known[key]:
 		case security[key]:
 			s.Security[key] = p[key]
 		case isController && security[bare]:
 			s.ControllerSecurity[bare] = p[key]
+		case isUpstream && slices.Contains(keystoreKeys(), upstream):
+			s.UpstreamKeystore[upstream] = p[key]
+		case s.takeListenerKey(key, p[key]):
 		default:
 			errs = append(errs, unknownKey(key, names))
 		}
@@ -284,14 +336,21 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	}
 	// Expanded after the rest is known to be right: the allowed paths are keys too. The
 	// sidecar's own file is the operator's, but one rule for all is easier to reason about.
-	for _, sec := range []Properties{s.Security, s.ControllerSecurity} {
+	for _, sec := range slices.Concat([]Properties{s.Security, s.ControllerSecurity, s.UpstreamKeystore}, slices.Collect(maps.Values(s.ListenerSecurity))) {
 		expanded, err := s.Providers.Expand(sec)
 		if err != nil {
 			return nil, err
 		}
 		clear(sec)
 		maps.Copy(sec, expanded)
+	}
+	for _, sec := range []Properties{s.Security, s.ControllerSecurity} {
 		if _, err := ClientOptions(sec); err != nil {
+			return nil, err
+		}
+	}
+	if slices.Contains(required, "virtual.listeners") { // else nobody listens
+		if err := s.checkListeners(); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,286 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cluster-mirroring/mirror-sidecar/certs"
+)
+
+// Prefixes of keys that hold for one listener, and for what is relayed upstream.
+const (
+	listenerPrefix = "listener.name."
+	upstreamPrefix = "upstream."
+)
+
+// Protocol is one of Kafka's four security protocols.
+type Protocol string
+
+// Kafka's security protocols.
+const (
+	Plaintext     Protocol = "PLAINTEXT"
+	SSL           Protocol = "SSL"
+	SASLPlaintext Protocol = "SASL_PLAINTEXT"
+	SASLSSL       Protocol = "SASL_SSL"
+)
+
+// TLS tells whether the protocol has TLS.
+func (p Protocol) TLS() bool { return p == SSL || p == SASLSSL }
+
+// SASL tells whether callers log in with SASL.
+func (p Protocol) SASL() bool { return p == SASLPlaintext || p == SASLSSL }
+
+func parseProtocol(v string) (Protocol, error) {
+	p := Protocol(strings.ToUpper(strings.TrimSpace(v)))
+	switch p {
+	case Plaintext, SSL, SASLPlaintext, SASLSSL:
+		return p, nil
+	}
+	return "", fmt.Errorf("%q is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", v)
+}
+
+// parseProtocolMap reads listener.security.protocol.map as brokers have it, so that it may
+// name listeners that are not the sidecar's.
+func parseProtocolMap(v string) (map[string]Protocol, error) {
+	out := map[string]Protocol{}
+	for _, item := range SplitList(v) {
+		name, value, found := strings.Cut(item, ":")
+		if !found {
+			return nil, fmt.Errorf("%q is not NAME:PROTOCOL", item)
+		}
+		p, err := parseProtocol(value)
+		if err != nil {
+			return nil, err
+		}
+		name = strings.ToUpper(strings.TrimSpace(name))
+		if _, twice := out[name]; twice {
+			return nil, fmt.Errorf("listener %s is given twice", name)
+		}
+		out[name] = p
+	}
+	return out, nil
+}
+
+// keystoreKeys are the keys of an own certificate.
+func keystoreKeys() []string {
+	return []string{"ssl.keystore.type", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location"}
+}
+
+// listenerKeys are the keys that a listener may have of its own.
+func listenerKeys() []string {
+	return append(keystoreKeys(), "ssl.truststore.type", "ssl.truststore.certificates", "ssl.truststore.location", "ssl.enabled.protocols", keyClientAuth)
+}
+
+const keyClientAuth = "ssl.client.auth"
+
+// HomeProtocol is the protocol of the broker's listener at home.broker.bootstrap.
+func (s *Sidecar) HomeProtocol() Protocol {
+	p, err := parseProtocol(s.Security.or("security.protocol", string(Plaintext)))
+	if err != nil {
+		return Plaintext // refused when it was parsed
+	}
+	return p
+}
+
+// Protocol is that of a client listener: what the map says, else what its name says, else
+// without TLS. Whether there is SASL is for the home broker to say.
+func (s *Sidecar) Protocol(listener string) Protocol {
+	if p, ok := s.ListenerProtocols[listener]; ok {
+		return p
+	}
+	if p, err := parseProtocol(listener); err == nil {
+		return p
+	}
+	return Plaintext
+}
+
+// listenerTLS are a listener's keys. As in a broker's file, keys without a prefix are for
+// whoever has none of his own; an own certificate and an own trust are each taken whole.
+func (s *Sidecar) listenerTLS(listener string) Properties {
+	own := s.ListenerSecurity[strings.ToLower(listener)]
+	out := Properties{}
+	for _, group := range []string{"ssl.keystore.", "ssl.truststore.", "ssl.enabled.protocols", keyClientAuth} {
+		from := own
+		if !slices.ContainsFunc(own.Keys(), func(k string) bool { return strings.HasPrefix(k, group) }) {
+			from = s.Security
+			if group == keyClientAuth {
+				from = Properties{keyClientAuth: s.ClientAuth}
+			}
+		}
+		for k, v := range from {
+			if strings.HasPrefix(k, group) {
+				out[k] = v
+			}
+		}
+	}
+	return out
+}
+
+// ListenerTLS says where a listener's TLS settings come from.
+func (s *Sidecar) ListenerTLS(listener string) certs.Source {
+	p := s.listenerTLS(listener)
+	return certs.Source{
+		Name: "listener " + listener, Files: tlsFiles(p),
+		Load: func() (*tls.Config, error) {
+			cfg, err := serverConfig(p)
+			if err != nil {
+				return nil, fmt.Errorf("%s%s.*, or without the prefix: %w", listenerPrefix, strings.ToLower(listener), err)
+			}
+			return cfg, nil
+		},
+	}
+}
+
+// AsksForCertificates tells whether a listener asks its clients for certificates.
+func (s *Sidecar) AsksForCertificates(listener string) bool {
+	auth, err := clientAuth(s.listenerTLS(listener))
+	return err == nil && auth != tls.NoClientCert
+}
+
+// OwnTLS are the settings with which the sidecar itself connects to brokers.
+func (s *Sidecar) OwnTLS() certs.Source {
+	return clientSource("own connections to brokers", s.Security)
+}
+
+// ControllerTLS is OwnTLS towards the controllers.
+func (s *Sidecar) ControllerTLS() certs.Source {
+	return clientSource("own connections to controllers", s.ControllerSecurity)
+}
+
+// UpstreamTLS are the settings with which clients are relayed: never under the sidecar's
+// own certificate, whose rights are not theirs, but under that of upstream.ssl.keystore.*, or none.
+func (s *Sidecar) UpstreamTLS() certs.Source {
+	p := Properties{}
+	for k, v := range s.Security {
+		if !strings.HasPrefix(k, "ssl.keystore.") {
+			p[k] = v
+		}
+	}
+	for k, v := range s.UpstreamKeystore {
+		p[k] = v
+	}
+	return clientSource("clients' connections to brokers", p)
+}
+
+func clientSource(name string, p Properties) certs.Source {
+	return certs.Source{Name: name, Files: tlsFiles(p), Load: func() (*tls.Config, error) {
+		cfg, err := tlsConfig(p)
+		if err == nil {
+			// Each client's connection has a handshake of its own; a resumed one is cheap.
+			cfg.ClientSessionCache = tls.NewLRUClientSessionCache(64)
+		}
+		return cfg, err
+	}}
+}
+
+// tlsFiles are the files that TLS settings are read from.
+func tlsFiles(p Properties) []string {
+	var out []string
+	for _, k := range []string{"ssl.truststore.location", "ssl.keystore.location"} {
+		if p[k] != "" {
+			out = append(out, p[k])
+		}
+	}
+	return out
+}
+
+func clientAuth(p Properties) (tls.ClientAuthType, error) {
+	switch v := strings.ToLower(p.or(keyClientAuth, "none")); v {
+	case "none":
+		return tls.NoClientCert, nil
+	case "requested":
+		return tls.VerifyClientCertIfGiven, nil
+	case "required":
+		return tls.RequireAndVerifyClientCert, nil
+	default:
+		return 0, fmt.Errorf("%s: %q is none of none, requested, required", keyClientAuth, v)
+	}
+}
+
+// serverConfig turns a listener's keys into settings of a TLS server.
+func serverConfig(p Properties) (*tls.Config, error) {
+	cfg, err := tlsConfig(p)
+	if err != nil {
+		return nil, err
+	}
+	if len(cfg.Certificates) == 0 {
+		return nil, errors.New("a listener with TLS needs a certificate: ssl.keystore.location, or ssl.keystore.certificate.chain and ssl.keystore.key")
+	}
+	auth, err := clientAuth(p)
+	if err != nil {
+		return nil, err
+	}
+	if auth != tls.NoClientCert && cfg.RootCAs == nil {
+		// The system's authorities give certificates to everybody.
+		return nil, fmt.Errorf("%s: ssl.truststore.location or ssl.truststore.certificates must say whose certificates are accepted", keyClientAuth)
+	}
+	return &tls.Config{
+		Certificates: cfg.Certificates, ClientCAs: cfg.RootCAs, ClientAuth: auth,
+		MinVersion: cfg.MinVersion, MaxVersion: cfg.MaxVersion,
+		// Small first records make a web page show sooner; here they are so many more system calls.
+		DynamicRecordSizingDisabled: true,
+	}, nil
+}
+
+// takeListenerKey keeps listener.name.<name>.<key> and tells whether there is such a key.
+func (s *Sidecar) takeListenerKey(key, value string) bool {
+	rest, ok := strings.CutPrefix(key, listenerPrefix)
+	if !ok {
+		return false
+	}
+	at := strings.Index(rest, ".ssl.")
+	if at < 1 || !slices.Contains(listenerKeys(), rest[at+1:]) {
+		return false
+	}
+	name := strings.ToLower(rest[:at])
+	if s.ListenerSecurity[name] == nil {
+		s.ListenerSecurity[name] = Properties{}
+	}
+	s.ListenerSecurity[name][rest[at+1:]] = value
+	return true
+}
+
+// checkListeners looks at what can be known of the listeners without the cluster.
+func (s *Sidecar) checkListeners() error {
+	var errs []error
+	home := s.HomeProtocol()
+	for _, l := range s.Listeners {
+		name := l.NameOr(DefaultListener)
+		p, mapped := s.ListenerProtocols[name]
+		if mapped && p.SASL() != home.SASL() {
+			errs = append(errs, fmt.Errorf("listener.security.protocol.map: %s is %s, but the home broker's listener is %s (security.protocol): SASL passes through, so both have it or neither", name, p, home))
+		}
+		if !s.Protocol(name).TLS() {
+			continue
+		}
+		cfg, err := s.ListenerTLS(name).Load()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if cfg.ClientAuth != tls.NoClientCert && !home.SASL() && len(s.UpstreamKeystore) == 0 {
+			errs = append(errs, fmt.Errorf("%s of listener %s: who a client's certificate says it is does not reach the broker; give SASL_SSL, or an identity with few rights for all of them (%sssl.keystore.location)", keyClientAuth, name, upstreamPrefix))
+		}
+	}
+	if len(s.UpstreamKeystore) > 0 {
+		up, err := s.UpstreamTLS().Load()
+		if err != nil {
+			return errors.Join(append(errs, fmt.Errorf("%sssl.keystore.*: %w", upstreamPrefix, err))...)
+		}
+		own, err := tlsConfig(s.Security)
+		if err == nil && len(own.Certificates) > 0 && len(up.Certificates) > 0 && sameSubject(own.Certificates[0], up.Certificates[0]) {
+			errs = append(errs, fmt.Errorf("%sssl.keystore.*: it is the sidecar's own identity, whose rights every client would have", upstreamPrefix))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func sameSubject(a, b tls.Certificate) bool {
+	x, errX := x509.ParseCertificate(a.Certificate[0])
+	y, errY := x509.ParseCertificate(b.Certificate[0])
+	return errX == nil && errY == nil && certs.Principal(x) == certs.Principal(y)
+}
