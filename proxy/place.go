@@ -70,7 +70,7 @@ func (p *Proxy) createPlaced(ctx context.Context, up *conversation, req *kmsg.Cr
 		if !given(t) {
 			if t.ReplicaAssignment, err = p.placeNew(ctx, t, a); err != nil {
 				no := kmsg.NewCreateTopicsResponseTopic()
-				no.Topic, no.NumPartitions, no.ReplicationFactor = t.Topic, -1, -1
+				no.Topic, no.Configs = t.Topic, []kmsg.CreateTopicsResponseTopicConfig{} // null says that the caller may not see them
 				no.ErrorCode, no.ErrorMessage = protocol.CodeOf(err)
 				answers[t.Topic] = no
 				continue

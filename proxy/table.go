@@ -54,8 +54,8 @@ func table() []row {
 
 		// What tells clients of brokers and leaders.
 		{
-			key: int16(kmsg.Metadata), max: 13, at: atClient, rewrite: rewriteMetadata,
-			why: "virtual brokers are hidden, mirror partitions are led by a real in-sync replica, the state topic is internal",
+			key: int16(kmsg.Metadata), max: 13, at: atBoth, light: (*conn).lightMetadata, handle: (*conn).metadata, rewrite: rewriteMetadata,
+			why: "virtual brokers are hidden, mirror partitions are led by a real in-sync replica, the state topic is internal and not created by asking for it",
 		},
 		{
 			key: int16(kmsg.DescribeCluster), max: 2, at: atClient, rewrite: rewriteDescribeCluster,
@@ -113,6 +113,8 @@ func table() []row {
 		{key: int16(kmsg.DeleteRecords), max: 2, at: atBoth, handle: (*conn).deleteRecords, why: "mirror partitions are read only"},
 		{key: int16(kmsg.CreateTopics), max: 7, at: atBoth, handle: (*conn).createTopics, why: "the state topic is the sidecars'; mirror.name is not set; where virtual brokers cannot be cordoned, replicas are chosen here"},
 		{key: int16(kmsg.CreatePartitions), max: 3, at: atBoth, handle: (*conn).createPartitions, why: "a mirror topic grows with its source; where virtual brokers cannot be cordoned, replicas are chosen here"},
+		{key: int16(kmsg.ElectLeaders), max: 2, at: atBoth, handle: (*conn).electLeaders, why: "an unclean election loses records of a mirror topic"},
+		{key: int16(kmsg.WriteTxnMarkers), max: 2, at: atClient, handle: (*conn).clientTxnMarkers, why: "mirror partitions are read only"},
 		{key: int16(kmsg.DeleteTopics), max: 6, at: atBoth, handle: (*conn).deleteTopics, why: "a mirror topic must be stopped first"},
 		{
 			key: int16(kmsg.AlterConfigs), max: 2, at: atBoth, handle: (*conn).alterConfigs,

@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+)
+
+// electLeaders keeps unclean elections away from mirror partitions.
+func (c *conn) electLeaders(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrElectLeadersRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.ElectLeaders(req, c.p.leaderless)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
+
+// leaderless returns the partitions that nobody leads.
+func (p *Proxy) leaderless() []kmsg.ElectLeadersRequestTopic {
+	var out []kmsg.ElectLeadersRequestTopic
+	at := make(map[ids.UUID]int)
+	for _, part := range p.deps.View.AllPartitions() {
+		if part.Leader >= 0 {
+			continue
+		}
+		i, ok := at[part.TopicID]
+		if !ok {
+			i = len(out)
+			at[part.TopicID] = i
+			t := kmsg.NewElectLeadersRequestTopic()
+			t.Topic = part.Topic
+			out = append(out, t)
+		}
+		out[i].Partitions = append(out[i].Partitions, part.Partition)
+	}
+	return out
+}
+
+// clientTxnMarkers refuses markers that a client writes into mirror partitions. Those of
+// transaction coordinators go to the virtual listener.
+func (c *conn) clientTxnMarkers(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrWriteTxnMarkersRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	rules := c.p.readRules()
+	s := rules.WriteTxnMarkers(req)
+	if s == nil {
+		return r.forward(), nil
+	}
+	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
+}
