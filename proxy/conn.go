@@ -22,13 +22,9 @@ const (
 	// spliceFrom is the rest of a frame from which on the kernel moves the bytes
 	// from socket to socket; below, that costs more than copying.
 	spliceFrom = 64 << 10
-)
-
-// Reasons for a connection to end that are nobody's fault.
-var (
-	errClientClosed = errors.New("client closed the connection")
-	errDrained      = errors.New("drained")
-	errStopped      = errors.New("proxy stopped")
+	// lingerTime is how long a client may take to hang up when it is told that nothing more
+	// comes.
+	lingerTime = time.Second
 )
 
 // conn is one client connection and its upstream connection.
@@ -56,6 +52,8 @@ type conn struct {
 	authority authority
 
 	queue chan exchange
+
+	watched watched
 
 	// ctx ends with the connection; its cause says why.
 	ctx    context.Context
@@ -114,13 +112,13 @@ func (c *conn) run() {
 	defer c.client.Close()
 	up, err := c.dial()
 	if err != nil {
-		c.close(fmt.Errorf("connect to the home broker: %w", err))
+		c.close(because(reasonUnreachable, "connect to the home broker: %w", err))
 		c.logEnd()
 		return
 	}
 	defer up.Close()
 	c.up = up
-	c.in = bufio.NewReaderSize(c.client, readBuffer)
+	c.in = bufio.NewReaderSize(clientReader{c}, readBuffer)
 	c.out = newUpstreamReader(up)
 	c.queue = make(chan exchange, c.p.cfg.MaxInFlight)
 
@@ -134,6 +132,9 @@ func (c *conn) run() {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		err := c.write()
+		if errors.Is(err, errDrained) {
+			c.linger()
+		}
 		c.close(err)
 		// The reader may wait for room in the queue.
 		for range c.queue {
@@ -160,11 +161,13 @@ func (c *conn) close(cause error) { c.cancel(cause) }
 
 func (c *conn) logEnd() {
 	cause := context.Cause(c.ctx)
-	level := slog.LevelWarn
-	if errors.Is(cause, errClientClosed) || errors.Is(cause, errDrained) || errors.Is(cause, errStopped) {
-		level = slog.LevelDebug
+	why := reasonOf(cause)
+	c.p.conn.end(why)
+	level := slog.LevelDebug
+	if why.fault() {
+		level = slog.LevelWarn
 	}
-	c.log.Log(context.Background(), level, "connection closed", "reason", cause)
+	c.log.Log(context.Background(), level, "connection closed", "reason", why, "cause", cause)
 }
 
 // drain lets the connection end after the frame that is being read, if any, and after
@@ -177,6 +180,18 @@ func (c *conn) drain() {
 		// Wakes the reader, which waits for the next frame.
 		_ = c.client.SetReadDeadline(time.Unix(1, 0))
 	}
+}
+
+// linger lets the client take the last answers before the connection is closed: to close it
+// while something has come that nobody read would take them back. What comes is answered by
+// nobody, and the client asks again elsewhere.
+func (c *conn) linger() {
+	half, ok := c.client.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.Copy(io.Discard, c.client)
 }
 
 // begin waits for the first byte of the next frame.
@@ -201,13 +216,6 @@ func (c *conn) begin() error {
 	return nil
 }
 
-func clientError(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || isReset(err) {
-		return errClientClosed
-	}
-	return fmt.Errorf("read from the client: %w", err)
-}
-
 // read is the reader: it takes frames from the client until the connection ends.
 func (c *conn) read() error {
 	for {
@@ -226,8 +234,11 @@ func (c *conn) readFrame() error {
 		return clientError(err)
 	}
 	size := int(int32(binary.BigEndian.Uint32(b)))
-	if size < 0 || size > c.p.cfg.MaxFrame {
-		return fmt.Errorf("request of %d bytes, at most %d are accepted", size, c.p.cfg.MaxFrame)
+	switch {
+	case size < 0:
+		return because(reasonMalformed, "request of %d bytes", size)
+	case size > c.p.cfg.MaxFrame:
+		return because(reasonOversized, "request of %d bytes, at most %d are accepted (socket.request.max.bytes)", size, c.p.cfg.MaxFrame)
 	}
 	if c.tokens.pending() {
 		token, err := c.peekFrame(min(size, 1))
@@ -239,7 +250,7 @@ func (c *conn) readFrame() error {
 		}
 	}
 	if size < minRequest {
-		return fmt.Errorf("request of %d bytes, the shortest header has %d", size, minRequest)
+		return because(reasonMalformed, "request of %d bytes, the shortest header has %d", size, minRequest)
 	}
 	b, err = c.peekFrame(minRequest)
 	if err != nil {
@@ -252,12 +263,12 @@ func (c *conn) readFrame() error {
 		return c.stream(relayed(h), size)
 	}
 	if h.version > r.max && r.key != keyAPIVersions {
-		return fmt.Errorf("%s request of version %d, at most %d is known", kmsg.NameForKey(h.key), h.version, r.max)
+		return because(reasonMalformed, "%s request of version %d, at most %d is known", kmsg.NameForKey(h.key), h.version, r.max)
 	}
 	if r.light != nil {
 		ex, ok, err := r.light(c, h, size)
 		if err != nil {
-			return fmt.Errorf("%s request of version %d: %w", kmsg.NameForKey(h.key), h.version, err)
+			return malformed(fmt.Errorf("%s request of version %d: %w", kmsg.NameForKey(h.key), h.version, err))
 		}
 		if ok {
 			return c.stream(ex, size)
@@ -291,7 +302,7 @@ func (c *conn) stream(ex exchange, size int) error {
 		return err
 	}
 	if err := copyFrame(c.up, c.in, c.client, int64(sizeLen+size)); err != nil {
-		return fmt.Errorf("relay a request: %w", err)
+		return relayError("relay a request", err, clientError, upstreamError)
 	}
 	return nil
 }
@@ -306,6 +317,9 @@ func (c *conn) intercept(r *row, h header, size int) error {
 			return context.Cause(c.ctx)
 		}
 		defer c.p.budget.Release(weight)
+		// Nobody holds for long what others wait for.
+		_ = c.client.SetReadDeadline(time.Now().Add(c.p.cfg.MaxStall + time.Duration(size/slowestRequest)*time.Second))
+		defer func() { _ = c.client.SetReadDeadline(time.Time{}) }()
 	}
 	req := request{header: h}
 	if r.pooled {
@@ -320,14 +334,14 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	}
 	full, err := parseHeader(req.raw[sizeLen:], c.p.flex.flexible)
 	if err != nil {
-		return fmt.Errorf("request header of API %d version %d: %w", h.key, h.version, err)
+		return because(reasonMalformed, "request header of API %d version %d: %w", h.key, h.version, err)
 	}
 	req.header = full
 	req.body = req.raw[sizeLen+full.size:]
 	c.clientID = full.clientID
 	ex, err := r.handle(c, &req)
 	if err != nil {
-		return fmt.Errorf("%s request of version %d: %w", c.p.apiName(h.key), h.version, err)
+		return malformed(fmt.Errorf("%s request of version %d: %w", c.p.apiName(h.key), h.version, err))
 	}
 	if ex.hangUp != nil {
 		// What else the request held goes out before the writer ends the connection.
@@ -361,7 +375,7 @@ func (c *conn) send(ex *exchange) error {
 		return nil
 	}
 	if _, err := c.up.Write(ex.send); err != nil {
-		return fmt.Errorf("write to the home broker: %w", err)
+		return fmt.Errorf("write to the home broker: %w", upstreamError(err))
 	}
 	return nil
 }
@@ -375,6 +389,7 @@ func (c *conn) enqueue(ex *exchange) error {
 	if ex.converse != nil {
 		ex.released = make(chan struct{})
 	}
+	c.watched.due.Add(1)
 	select {
 	case c.queue <- *ex:
 	case <-c.ctx.Done():
@@ -396,6 +411,7 @@ func (c *conn) write() error {
 		if err := c.deliver(&ex); err != nil {
 			return err
 		}
+		c.watched.due.Add(-1)
 	}
 }
 
@@ -439,13 +455,6 @@ func (c *conn) queued(ex exchange, ok bool) (exchange, error) {
 	return ex, nil
 }
 
-func upstreamError(err error) error {
-	if errors.Is(err, io.EOF) || isReset(err) {
-		return errors.New("home broker closed the connection")
-	}
-	return fmt.Errorf("read from the home broker: %w", err)
-}
-
 // deliver writes the answer of an exchange to the client.
 func (c *conn) deliver(ex *exchange) error {
 	if ex.local() {
@@ -473,7 +482,7 @@ func (c *conn) deliver(ex *exchange) error {
 // relayResponse passes the upstream frame on.
 func (c *conn) relayResponse(size int) error {
 	if err := copyFrame(c.client, c.out.r, c.up, int64(sizeLen+size)); err != nil {
-		return fmt.Errorf("relay a response: %w", err)
+		return relayError("relay a response", err, upstreamError, clientError)
 	}
 	return nil
 }
@@ -504,7 +513,7 @@ func (c *conn) deliverLocal(ex *exchange) error {
 
 func (c *conn) writeClient(frame net.Buffers) error {
 	if _, err := frame.WriteTo(c.client); err != nil {
-		return fmt.Errorf("write to the client: %w", err)
+		return fmt.Errorf("write to the client: %w", clientError(err))
 	}
 	return nil
 }

@@ -110,7 +110,11 @@ type Deps struct {
 	Fences  *Fences
 	Brokers Brokers
 	Metrics Metrics
-	Log     *slog.Logger
+	// Limits are shared by all proxies for clients; nil: those of a proxy of its own.
+	Limits *Limits
+	// Connections counts connections; the zero value counts nowhere.
+	Connections ConnMetrics
+	Log         *slog.Logger
 }
 
 func (d *Deps) defaults(cfg Config) error {
@@ -130,6 +134,9 @@ func (d *Deps) defaults(cfg Config) error {
 	}
 	if d.Fences == nil {
 		d.Fences = NewFences(time.Now)
+	}
+	if d.Limits == nil {
+		d.Limits = NewLimits(LimitsConfig{})
 	}
 	if d.Metrics == nil {
 		d.Metrics = noMetrics{}

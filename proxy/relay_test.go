@@ -249,7 +249,7 @@ func TestStopEndsWithItsContext(t *testing.T) {
 func TestMaxConnections(t *testing.T) {
 	b := startBroker(t, echo)
 	s := setup{}
-	s.cfg.MaxConnections = 1
+	s.deps.Limits = NewLimits(LimitsConfig{Total: 1})
 	_, addr := s.start(t, b)
 	c := dial(t, addr)
 	if _, err := c.Write(relayFrame(1, nil)); err != nil {

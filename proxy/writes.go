@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -71,7 +70,7 @@ func (c *conn) produce(r *request) (exchange, error) {
 	}
 	if acks == 0 {
 		// Without an answer, hanging up is the only way to tell; brokers do the same.
-		ex.hangUp = fmt.Errorf("produce with acks=0 to read only topic %q", split.Refused[0].Topic)
+		ex.hangUp = because(reasonRefusedWrite, "produce with acks=0 to read only topic %q", split.Refused[0].Topic)
 		return ex, nil
 	}
 	if split.Rest == nil {
