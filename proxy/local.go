@@ -85,11 +85,14 @@ func (p *Proxy) mirrorCoordinatorOf(key string, cluster *kmsg.DescribeClusterRes
 	for _, b := range cluster.Brokers {
 		if b.NodeID == home {
 			co.NodeID, co.Host, co.Port = b.NodeID, b.Host, b.Port
-			p.address(b.NodeID, &co.Host, &co.Port)
+			if _, ok := p.address(b.NodeID, &co.Host, &co.Port); !ok {
+				co.NodeID, co.Host, co.Port = -1, "", -1
+				break
+			}
 			return nil
 		}
 	}
-	return protocol.Errorf(errCoordinatorNotAvailable, "mirror %q is coordinated beside broker %d, which is not alive", key, home)
+	return protocol.Errorf(errCoordinatorNotAvailable, "mirror %q is coordinated beside broker %d, which is not alive or has no address for clients", key, home)
 }
 
 // describeLogDirs answers for the virtual broker, which has no log.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -15,12 +16,6 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/readonly"
 )
-
-// HostPort is the address that clients are told of a broker.
-type HostPort struct {
-	Host string
-	Port int32
-}
 
 // Config is what a proxy needs to know about its listener. Zero values of the bounds
 // take the defaults.
@@ -34,10 +29,13 @@ type Config struct {
 	IDs ids.Virtual
 	// Home is the node id of the real broker behind the proxy.
 	Home int32
-	// Hosts are the addresses that clients are told instead of those the brokers
-	// advertise, by node id (node.host.mapping). Empty: the brokers advertise their
-	// proxies themselves.
-	Hosts map[int32]HostPort
+	// Hosts, Advertised and Compute say what clients are told instead of the addresses that the
+	// brokers advertise: by node id, by what is advertised, and by computing it. With none of
+	// them the brokers advertise their proxies themselves. With any of them a broker that has
+	// no address by any rule is not shown.
+	Hosts      map[int32]HostPort
+	Advertised map[HostPort]HostPort
+	Compute    func(node int32, advertised HostPort) (told HostPort, ok bool)
 	// Dial opens an upstream connection. Its context ends with DialTimeout.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// ReadOnlyError is what writers to a mirror topic get.
@@ -52,12 +50,8 @@ type Config struct {
 	BufferedBytes int64
 	// MaxInFlight bounds the unanswered requests of a connection; default 256.
 	MaxInFlight int
-	// MaxIdle is how long nothing may move on a connection, in either direction; default
-	// 10 minutes, as connections.max.idle.ms.
-	MaxIdle time.Duration
-	// MaxStall is how long a client may take nothing of its answers, or send nothing more of a
-	// request that it has begun; default 30 s.
-	MaxStall time.Duration
+	// MaxConnections bounds the connections; default 20,000.
+	MaxConnections int
 	// DialTimeout bounds opening an upstream connection; default 10 s.
 	DialTimeout time.Duration
 }
@@ -73,8 +67,7 @@ func (c *Config) defaults() error {
 	c.MaxResponse = cmpDefault(c.MaxResponse, 100<<20)
 	c.BufferedBytes = cmpDefault(c.BufferedBytes, 256<<20)
 	c.MaxInFlight = cmpDefault(c.MaxInFlight, 256)
-	c.MaxIdle = cmpDefault(c.MaxIdle, 10*time.Minute)
-	c.MaxStall = cmpDefault(c.MaxStall, 30*time.Second)
+	c.MaxConnections = cmpDefault(c.MaxConnections, 20000)
 	c.DialTimeout = cmpDefault(c.DialTimeout, 10*time.Second)
 	return nil
 }
@@ -94,24 +87,19 @@ type Proxy struct {
 	flex    flexTable
 	rows    map[int16]*row
 	rules   readonly.Rules
+	untold  untold
 	buffers *buffers
 	budget  *semaphore.Weighted
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
-	tends  sync.WaitGroup
-	conn   listenerMetrics
 
 	mu        sync.Mutex // guards the following
 	listeners []net.Listener
 	conns     map[*conn]struct{}
 	lastID    uint64
 	stopping  bool
-	started   bool
-	// refusals are those that the log has not told of, since told.
-	refusals int
-	told     time.Time
 }
 
 // New returns a proxy that does not serve yet.
@@ -131,7 +119,6 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		budget:  semaphore.NewWeighted(cfg.BufferedBytes),
 		conns:   make(map[*conn]struct{}),
 	}
-	p.conn = deps.Connections.of(cfg.Name)
 	p.rows = rowsFor(cfg, deps)
 	p.rules = readonly.Rules{
 		Lookup:     p.mirrorOf,
@@ -152,10 +139,6 @@ func (p *Proxy) Start(ln net.Listener) error {
 		return errors.New("proxy: start after stop")
 	}
 	p.listeners = append(p.listeners, ln)
-	if !p.started {
-		p.started = true
-		p.tends.Go(p.tend)
-	}
 	p.wg.Go(func() { p.accept(ln) })
 	return nil
 }
@@ -177,16 +160,12 @@ func (p *Proxy) Stop(ctx context.Context) error {
 	defer stop()
 	p.wg.Wait()
 	p.cancel(errStopped)
-	p.tends.Wait()
 	return ctx.Err()
 }
 
 func (p *Proxy) accept(ln net.Listener) {
 	defer ln.Close()
 	for {
-		if p.deps.Limits.pace(p.ctx) != nil {
-			return
-		}
 		nc, err := ln.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
@@ -207,46 +186,28 @@ func (p *Proxy) accept(ln net.Listener) {
 
 // add serves a new connection.
 func (p *Proxy) add(nc net.Conn) {
-	from := nc.RemoteAddr()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopping {
+	if p.stopping || len(p.conns) >= p.cfg.MaxConnections {
+		p.log.Warn("connection refused", "client", nc.RemoteAddr(), "connections", len(p.conns))
 		_ = nc.Close()
 		return
 	}
-	if limit := p.deps.Limits.admit(from); limit != "" {
-		_ = nc.Close()
-		p.refuse(from, limit)
-		return
-	}
-	p.tune(nc)
 	p.lastID++
 	c := &conn{
 		p:      p,
 		id:     p.lastID,
-		log:    p.log.With("session", p.lastID, "client", from),
+		log:    p.log.With("session", p.lastID, "client", nc.RemoteAddr()),
 		client: nc,
 	}
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
 	p.conns[c] = struct{}{}
-	p.conn.begin()
 	p.wg.Go(func() {
 		c.run()
-		p.deps.Limits.release(from)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.conns, c)
 	})
-}
-
-// refuse counts a refused connection, and tells of it once a second at most. p.mu is held.
-func (p *Proxy) refuse(from net.Addr, limit string) {
-	p.conn.refuse(limit)
-	p.refusals++
-	if now := time.Now(); now.Sub(p.told) >= time.Second {
-		p.log.Warn("connections refused", "limit", limit, "client", from, "connections", len(p.conns), "refused", p.refusals)
-		p.told, p.refusals = now, 0
-	}
 }
 
 // apiName names an API for people.
@@ -255,4 +216,8 @@ func (p *Proxy) apiName(key int16) string {
 		return fmt.Sprintf("mirror API %d", key)
 	}
 	return kmsg.NameForKey(key)
+}
+
+func isReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

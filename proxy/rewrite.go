@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -11,6 +12,7 @@ import (
 // Errors of the Kafka protocol that the proxy answers with.
 const (
 	errNone                         int16 = 0
+	errOffsetOutOfRange             int16 = 1
 	errUnknownTopicOrPartition      int16 = 3
 	errLeaderNotAvailable           int16 = 5
 	errNotLeaderOrFollower          int16 = 6
@@ -20,52 +22,21 @@ const (
 	errTransactionalIDAuthorization int16 = 53
 	errUnsupportedVersion           int16 = 35
 	errInvalidRequest               int16 = 42
+	errPolicyViolation              int16 = 44
 	errFetchSessionIDNotFound       int16 = 70
+	errOffsetNotAvailable           int16 = 78
 	errUnknownTopicID               int16 = 100
 )
 
 // Each function here rewrites one kind of response for the clients of a client
 // listener and tells whether it changed anything: virtual brokers are hidden, brokers
-// have the addresses of node.host.mapping, and a mirror partition is led by a real
-// in-sync replica. table.go says which is for which API.
+// have their proxies' addresses (addresses.go), and a mirror partition is led by a real
+// in-sync replica. table.go says which is for which API, fields.go what becomes of each field.
 
-// address puts the mapped address of a broker in place and tells whether it changed it.
-func (p *Proxy) address(node int32, host *string, port *int32) bool {
-	m, ok := p.cfg.Hosts[node]
-	if !ok || (*host == m.Host && *port == m.Port) {
-		return false
-	}
-	*host, *port = m.Host, m.Port
-	return true
-}
-
-// hide removes the virtual brokers from a list of ids, in place.
-func (p *Proxy) hide(ids *[]int32) bool {
-	before := len(*ids)
-	*ids = slices.DeleteFunc(*ids, p.cfg.IDs.Is)
-	return len(*ids) != before
-}
-
-// hideBrokers removes the virtual brokers from a list, in place, and gives the others
-// their mapped addresses.
-func hideBrokers[B any](p *Proxy, brokers *[]B, fields func(*B) (node int32, host *string, port *int32)) bool {
-	before := len(*brokers)
-	*brokers = slices.DeleteFunc(*brokers, func(b B) bool {
-		node, _, _ := fields(&b)
-		return p.cfg.IDs.Is(node)
-	})
-	changed := len(*brokers) != before
-	for i := range *brokers {
-		node, host, port := fields(&(*brokers)[i])
-		changed = p.address(node, host, port) || changed
-	}
-	return changed
-}
-
-// controller replaces a virtual broker that is named as the controller. In KRaft any
+// controller replaces a broker that is named as the controller and is not shown. In KRaft any
 // live broker may be, since brokers forward to the real one.
-func (p *Proxy) controller(id *int32) bool {
-	if !p.cfg.IDs.Is(*id) {
+func (p *Proxy) controller(id *int32, missing []int32) bool {
+	if !p.cfg.IDs.Is(*id) && !slices.Contains(missing, *id) {
 		return false
 	}
 	*id = p.cfg.Home
@@ -89,10 +60,10 @@ func (p *Proxy) leader(topic *string, id ids.UUID, partition, epoch int32, repli
 
 func rewriteMetadata(p *Proxy, resp kmsg.Response) bool {
 	m := resp.(*kmsg.MetadataResponse)
-	changed := hideBrokers(p, &m.Brokers, func(b *kmsg.MetadataResponseBroker) (int32, *string, *int32) {
-		return b.NodeID, &b.Host, &b.Port
+	changed, missing := hideBrokers(p, &m.Brokers, func(b *kmsg.MetadataResponseBroker) (*int32, *string, *int32) {
+		return &b.NodeID, &b.Host, &b.Port
 	})
-	changed = p.controller(&m.ControllerID) || changed
+	changed = p.controller(&m.ControllerID, missing) || changed
 	for i := range m.Topics {
 		t := &m.Topics[i]
 		if t.Topic != nil {
@@ -109,9 +80,27 @@ func rewriteMetadata(p *Proxy, resp kmsg.Response) bool {
 			changed = p.hide(&part.Replicas) || changed
 			changed = p.hide(&part.ISR) || changed
 			changed = p.hide(&part.OfflineReplicas) || changed
+			if missing != nil {
+				withoutMissing(part, missing)
+			}
 		}
 	}
 	return changed
+}
+
+// withoutMissing tells of a partition as a broker does whose peers are down.
+func withoutMissing(part *kmsg.MetadataResponseTopicPartition, missing []int32) {
+	if slices.Contains(missing, part.Leader) {
+		part.Leader = -1
+		if part.ErrorCode == errNone {
+			part.ErrorCode = errLeaderNotAvailable
+		}
+	}
+	for _, r := range part.Replicas {
+		if slices.Contains(missing, r) && !slices.Contains(part.OfflineReplicas, r) {
+			part.OfflineReplicas = append(part.OfflineReplicas, r)
+		}
+	}
 }
 
 // markInternal makes the state topic internal, as the KIP's is: consumers that subscribe to
@@ -144,10 +133,10 @@ func rewriteDescribeCluster(p *Proxy, resp kmsg.Response) bool {
 	if d.EndpointType == 2 { // controllers: not proxied
 		return false
 	}
-	changed := hideBrokers(p, &d.Brokers, func(b *kmsg.DescribeClusterResponseBroker) (int32, *string, *int32) {
-		return b.NodeID, &b.Host, &b.Port
+	changed, missing := hideBrokers(p, &d.Brokers, func(b *kmsg.DescribeClusterResponseBroker) (*int32, *string, *int32) {
+		return &b.NodeID, &b.Host, &b.Port
 	})
-	return p.controller(&d.ControllerID) || changed
+	return p.controller(&d.ControllerID, missing) || changed
 }
 
 func rewriteDescribeTopicPartitions(p *Proxy, resp kmsg.Response) bool {
@@ -180,13 +169,15 @@ func rewriteFindCoordinator(p *Proxy, resp kmsg.Response) bool {
 	f := resp.(*kmsg.FindCoordinatorResponse)
 	changed := false
 	fix := func(code *int16, node *int32, host *string, port *int32) {
-		if p.cfg.IDs.Is(*node) {
+		rewritten, ok := false, !p.cfg.IDs.Is(*node)
+		if ok {
+			rewritten, ok = p.address(*node, host, port)
+		}
+		if !ok {
 			// Internal topics have no virtual replicas; one may be in the sweeper's way.
 			*code, *node, *host, *port = errCoordinatorNotAvailable, -1, "", -1
-			changed = true
-			return
 		}
-		changed = p.address(*node, host, port) || changed
+		changed = changed || rewritten || !ok
 	}
 	if f.Version < 4 {
 		fix(&f.ErrorCode, &f.NodeID, &f.Host, &f.Port)
@@ -198,10 +189,10 @@ func rewriteFindCoordinator(p *Proxy, resp kmsg.Response) bool {
 	return changed
 }
 
-// hint takes back a leader that a response names (KIP-951) if it is virtual: without
+// hint takes back a leader that a response names (KIP-951) if it is not shown: without
 // it a client asks for metadata, and gets the leader to show.
-func (p *Proxy) hint(leader, epoch *int32) bool {
-	if !p.cfg.IDs.Is(*leader) {
+func (p *Proxy) hint(leader, epoch *int32, missing []int32) bool {
+	if !p.cfg.IDs.Is(*leader) && !slices.Contains(missing, *leader) {
 		return false
 	}
 	*leader, *epoch = -1, -1
@@ -210,13 +201,13 @@ func (p *Proxy) hint(leader, epoch *int32) bool {
 
 func rewriteProduce(p *Proxy, resp kmsg.Response) bool {
 	r := resp.(*kmsg.ProduceResponse)
-	changed := hideBrokers(p, &r.Brokers, func(b *kmsg.ProduceResponseBroker) (int32, *string, *int32) {
-		return b.NodeID, &b.Host, &b.Port
+	changed, missing := hideBrokers(p, &r.Brokers, func(b *kmsg.ProduceResponseBroker) (*int32, *string, *int32) {
+		return &b.NodeID, &b.Host, &b.Port
 	})
 	for i := range r.Topics {
 		for j := range r.Topics[i].Partitions {
 			l := &r.Topics[i].Partitions[j].CurrentLeader
-			changed = p.hint(&l.LeaderID, &l.LeaderEpoch) || changed
+			changed = p.hint(&l.LeaderID, &l.LeaderEpoch, missing) || changed
 		}
 	}
 	return changed
@@ -224,27 +215,57 @@ func rewriteProduce(p *Proxy, resp kmsg.Response) bool {
 
 func rewriteFetch(p *Proxy, resp kmsg.Response) bool {
 	r := resp.(*kmsg.FetchResponse)
-	changed := hideBrokers(p, &r.Brokers, func(b *kmsg.FetchResponseBroker) (int32, *string, *int32) {
-		return b.NodeID, &b.Host, &b.Port
+	changed, missing := hideBrokers(p, &r.Brokers, func(b *kmsg.FetchResponseBroker) (*int32, *string, *int32) {
+		return &b.NodeID, &b.Host, &b.Port
 	})
 	for i := range r.Topics {
-		for j := range r.Topics[i].Partitions {
-			l := &r.Topics[i].Partitions[j].CurrentLeader
-			changed = p.hint(&l.LeaderID, &l.LeaderEpoch) || changed
+		t := &r.Topics[i]
+		for j := range t.Partitions {
+			part := &t.Partitions[j]
+			l := &part.CurrentLeader
+			changed = p.hint(&l.LeaderID, &l.LeaderEpoch, missing) || changed
+			if p.cfg.IDs.Is(part.PreferredReadReplica) {
+				part.PreferredReadReplica = p.preferred(t.TopicID, t.Topic, part.Partition, part.PreferredReadReplica)
+				changed = true
+			}
 		}
 	}
 	return changed
 }
 
+// preferred chooses the real replica to read from where a real leader, by the consumer's rack, has
+// chosen a virtual one: its home broker if that is in sync too, for it stands in the same rack, else
+// another one in sync; not the leader, which would send the consumer away again. -1: none.
+func (p *Proxy) preferred(id ids.UUID, topic string, partition, virtual int32) int32 {
+	if id.IsZero() {
+		id, _ = p.deps.View.Topic(topic)
+	}
+	part := p.deps.View.Partition(ids.TopicPartition{TopicID: id, Partition: partition})
+	if part == nil {
+		return -1
+	}
+	chosen := int32(-1)
+	for _, r := range part.ISR {
+		switch {
+		case p.cfg.IDs.Is(r) || r == part.Leader:
+		case r == p.cfg.IDs.Home(virtual):
+			return r
+		case chosen < 0:
+			chosen = r
+		}
+	}
+	return chosen
+}
+
 func rewriteShareFetch(p *Proxy, resp kmsg.Response) bool {
 	r := resp.(*kmsg.ShareFetchResponse)
-	changed := hideBrokers(p, &r.NodeEndpoints, func(b *kmsg.ShareFetchResponseNodeEndpoint) (int32, *string, *int32) {
-		return b.NodeID, &b.Host, &b.Port
+	changed, missing := hideBrokers(p, &r.NodeEndpoints, func(b *kmsg.ShareFetchResponseNodeEndpoint) (*int32, *string, *int32) {
+		return &b.NodeID, &b.Host, &b.Port
 	})
 	for i := range r.Topics {
 		for j := range r.Topics[i].Partitions {
 			l := &r.Topics[i].Partitions[j].CurrentLeader
-			changed = p.hint(&l.LeaderID, &l.LeaderEpoch) || changed
+			changed = p.hint(&l.LeaderID, &l.LeaderEpoch, missing) || changed
 		}
 	}
 	return changed
@@ -252,14 +273,30 @@ func rewriteShareFetch(p *Proxy, resp kmsg.Response) bool {
 
 func rewriteShareAcknowledge(p *Proxy, resp kmsg.Response) bool {
 	r := resp.(*kmsg.ShareAcknowledgeResponse)
-	changed := hideBrokers(p, &r.NodeEndpoints, func(b *kmsg.ShareAcknowledgeResponseNodeEndpoint) (int32, *string, *int32) {
-		return b.NodeID, &b.Host, &b.Port
+	changed, missing := hideBrokers(p, &r.NodeEndpoints, func(b *kmsg.ShareAcknowledgeResponseNodeEndpoint) (*int32, *string, *int32) {
+		return &b.NodeID, &b.Host, &b.Port
 	})
 	for i := range r.Topics {
 		for j := range r.Topics[i].Partitions {
 			l := &r.Topics[i].Partitions[j].CurrentLeader
-			changed = p.hint(&l.LeaderID, &l.LeaderEpoch) || changed
+			changed = p.hint(&l.LeaderID, &l.LeaderEpoch, missing) || changed
 		}
 	}
 	return changed
+}
+
+// rewriteListConfigResources hides the virtual brokers, which a broker lists among those whose
+// configuration can be asked for.
+func rewriteListConfigResources(p *Proxy, resp kmsg.Response) bool {
+	r := resp.(*kmsg.ListConfigResourcesResponse)
+	before := len(r.ConfigResources)
+	r.ConfigResources = slices.DeleteFunc(r.ConfigResources, func(res kmsg.ListConfigResourcesResponseConfigResource) bool {
+		switch kmsg.ConfigResourceType(res.Type) {
+		case kmsg.ConfigResourceTypeBroker, kmsg.ConfigResourceTypeBrokerLogger:
+			id, err := strconv.ParseInt(res.Name, 10, 32)
+			return err == nil && p.cfg.IDs.Is(int32(id))
+		}
+		return false
+	})
+	return len(r.ConfigResources) != before
 }

@@ -78,6 +78,11 @@ func table() []row {
 			why: "answers name leaders and their addresses",
 		},
 
+		{
+			key: int16(kmsg.ListConfigResources), max: 1, at: atClient, rewrite: rewriteListConfigResources,
+			why: "brokers are among the resources, virtual ones are hidden",
+		},
+
 		// Reading a mirror partition.
 		{
 			key: int16(kmsg.Fetch), max: 18, at: atClient, light: (*conn).lightFetch, handle: (*conn).fetch, rewrite: rewriteFetch,
