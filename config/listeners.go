@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,8 +14,9 @@ import (
 
 // Prefixes of keys that hold for one listener, and for what is relayed upstream.
 const (
-	listenerPrefix = "listener.name."
-	upstreamPrefix = "upstream."
+	listenerPrefix    = "listener.name."
+	upstreamPrefix    = "upstream."
+	interBrokerPrefix = "inter.broker."
 )
 
 // Protocol is one of Kafka's four security protocols.
@@ -78,12 +80,31 @@ func listenerKeys() []string {
 const keyClientAuth = "ssl.client.auth"
 
 // HomeProtocol is the protocol of the broker's listener at home.broker.bootstrap.
-func (s *Sidecar) HomeProtocol() Protocol {
-	p, err := parseProtocol(s.Security.or("security.protocol", string(Plaintext)))
+func (s *Sidecar) HomeProtocol() Protocol { return protocolOf(s.Security) }
+
+// InterBrokerProtocol is that of the listener that brokers use among themselves.
+func (s *Sidecar) InterBrokerProtocol() Protocol { return protocolOf(s.InterBrokerSecurity) }
+
+// ControllerProtocol is that of the controllers.
+func (s *Sidecar) ControllerProtocol() Protocol { return protocolOf(s.ControllerSecurity) }
+
+func protocolOf(p Properties) Protocol {
+	protocol, err := parseProtocol(p.or("security.protocol", string(Plaintext)))
 	if err != nil {
 		return Plaintext // refused when it was parsed
 	}
-	return p
+	return protocol
+}
+
+// inherit fills in what keys with a prefix leave open. Where they say that there is no SASL,
+// a login for elsewhere is not meant.
+func inherit(own, from Properties) {
+	noSASL := own["security.protocol"] != "" && !protocolOf(own).SASL()
+	for k, v := range from {
+		if _, given := own[k]; !given && !(noSASL && strings.HasPrefix(k, "sasl.")) {
+			own[k] = v
+		}
+	}
 }
 
 // Protocol is that of a client listener: what the map says, else what its name says, else
@@ -100,15 +121,15 @@ func (s *Sidecar) Protocol(listener string) Protocol {
 
 // listenerTLS are a listener's keys. As in a broker's file, keys without a prefix are for
 // whoever has none of his own; an own certificate and an own trust are each taken whole.
-func (s *Sidecar) listenerTLS(listener string) Properties {
+func (s *Sidecar) listenerTLS(listener string, def Properties, auth string) Properties {
 	own := s.ListenerSecurity[strings.ToLower(listener)]
 	out := Properties{}
 	for _, group := range []string{"ssl.keystore.", "ssl.truststore.", "ssl.enabled.protocols", keyClientAuth} {
 		from := own
 		if !slices.ContainsFunc(own.Keys(), func(k string) bool { return strings.HasPrefix(k, group) }) {
-			from = s.Security
+			from = def
 			if group == keyClientAuth {
-				from = Properties{keyClientAuth: s.ClientAuth}
+				from = Properties{keyClientAuth: auth}
 			}
 		}
 		for k, v := range from {
@@ -120,9 +141,22 @@ func (s *Sidecar) listenerTLS(listener string) Properties {
 	return out
 }
 
-// ListenerTLS says where a listener's TLS settings come from.
+// ListenerTLS says where a client listener's TLS settings come from.
 func (s *Sidecar) ListenerTLS(listener string) certs.Source {
-	p := s.listenerTLS(listener)
+	return serverSource(listener, s.listenerTLS(listener, s.Security, s.ClientAuth))
+}
+
+// VirtualTLS is ListenerTLS of a listener of the virtual broker. Who is to be told by his
+// certificate is asked for it.
+func (s *Sidecar) VirtualTLS(listener string) certs.Source {
+	auth := s.ClientAuth
+	if len(s.ReplicaPrincipals) > 0 && auth == "none" {
+		auth = "requested"
+	}
+	return serverSource(listener, s.listenerTLS(listener, s.InterBrokerSecurity, auth))
+}
+
+func serverSource(listener string, p Properties) certs.Source {
 	return certs.Source{
 		Name: "listener " + listener, Files: tlsFiles(p),
 		Load: func() (*tls.Config, error) {
@@ -135,35 +169,20 @@ func (s *Sidecar) ListenerTLS(listener string) certs.Source {
 	}
 }
 
-// AsksForCertificates tells whether a listener asks its clients for certificates.
-func (s *Sidecar) AsksForCertificates(listener string) bool {
-	auth, err := clientAuth(s.listenerTLS(listener))
-	return err == nil && auth != tls.NoClientCert
-}
-
-// OwnTLS are the settings with which the sidecar itself connects to brokers.
-func (s *Sidecar) OwnTLS() certs.Source {
-	return clientSource("own connections to brokers", s.Security)
-}
-
-// ControllerTLS is OwnTLS towards the controllers.
-func (s *Sidecar) ControllerTLS() certs.Source {
-	return clientSource("own connections to controllers", s.ControllerSecurity)
-}
+// OwnTLS are the settings with which the sidecar itself connects: p is one of Security,
+// InterBrokerSecurity and ControllerSecurity.
+func OwnTLS(name string, p Properties) certs.Source { return clientSource(name, p) }
 
 // UpstreamTLS are the settings with which clients are relayed: never under the sidecar's
 // own certificate, whose rights are not theirs, but under that of upstream.ssl.keystore.*, or none.
-func (s *Sidecar) UpstreamTLS() certs.Source {
-	p := Properties{}
-	for k, v := range s.Security {
+func (s *Sidecar) UpstreamTLS(name string, own Properties) certs.Source {
+	p := maps.Clone(s.UpstreamKeystore)
+	for k, v := range own {
 		if !strings.HasPrefix(k, "ssl.keystore.") {
 			p[k] = v
 		}
 	}
-	for k, v := range s.UpstreamKeystore {
-		p[k] = v
-	}
-	return clientSource("clients' connections to brokers", p)
+	return clientSource(name, p)
 }
 
 func clientSource(name string, p Properties) certs.Source {
@@ -267,7 +286,7 @@ func (s *Sidecar) checkListeners() error {
 		}
 	}
 	if len(s.UpstreamKeystore) > 0 {
-		up, err := s.UpstreamTLS().Load()
+		up, err := s.UpstreamTLS("upstream", s.Security).Load()
 		if err != nil {
 			return errors.Join(append(errs, fmt.Errorf("%sssl.keystore.*: %w", upstreamPrefix, err))...)
 		}

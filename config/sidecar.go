@@ -66,6 +66,9 @@ type Sidecar struct {
 	// for the controllers (keys with the prefix "controller.", on top of Security).
 	Security           Properties
 	ControllerSecurity Properties
+	// InterBrokerSecurity is ControllerSecurity's like for the listener that brokers use among
+	// themselves (prefix "inter.broker.").
+	InterBrokerSecurity Properties
 
 	// ListenerProtocols are those of the client listeners that have one given.
 	ListenerProtocols map[string]Protocol
@@ -250,6 +253,8 @@ func SidecarKeys() []Key {
 		bare := k
 		k.Name, k.Doc = controllerPrefix+k.Name, k.Doc+" (controllers only)"
 		out = append(out, k)
+		k.Name, k.Doc = interBrokerPrefix+bare.Name, bare.Doc+" (towards the listener that brokers use among themselves)"
+		out = append(out, k)
 		if slices.Contains(keystoreKeys(), bare.Name) {
 			bare.Name, bare.Doc = upstreamPrefix+bare.Name, bare.Doc+" (under which clients are relayed)"
 			out = append(out, bare)
@@ -271,7 +276,7 @@ func ParseEvict(p Properties) (*Sidecar, error) {
 }
 
 func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
-	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}, UpstreamKeystore: Properties{}, ListenerSecurity: map[string]Properties{}}
+	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}, InterBrokerSecurity: Properties{}, UpstreamKeystore: Properties{}, ListenerSecurity: map[string]Properties{}}
 	var errs []error
 	table := sidecarKeys()
 	known := make(map[string]bool, len(table))
@@ -290,7 +295,7 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	security := map[string]bool{}
 	for _, k := range securityKeys() {
 		security[k.Name] = true
-		names = append(names, k.Name, controllerPrefix+k.Name)
+		names = append(names, k.Name, controllerPrefix+k.Name, interBrokerPrefix+k.Name)
 	}
 	for _, k := range keystoreKeys() {
 		names = append(names, upstreamPrefix+k)
@@ -300,12 +305,15 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	}
 	for _, key := range p.Keys() {
 		upstream, isUpstream := strings.CutPrefix(key, upstreamPrefix)
+		among, isAmong := strings.CutPrefix(key, interBrokerPrefix)
 		switch bare, isController := strings.CutPrefix(key, controllerPrefix); {
 		case known[key]:
 		case security[key]:
 			s.Security[key] = p[key]
 		case isController && security[bare]:
 			s.ControllerSecurity[bare] = p[key]
+		case isAmong && security[among]:
+			s.InterBrokerSecurity[among] = p[key]
 		case isUpstream && slices.Contains(keystoreKeys(), upstream):
 			s.UpstreamKeystore[upstream] = p[key]
 		case s.takeListenerKey(key, p[key]):
@@ -313,11 +321,8 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 			errs = append(errs, unknownKey(key, names))
 		}
 	}
-	for k, v := range s.Security {
-		if _, own := s.ControllerSecurity[k]; !own {
-			s.ControllerSecurity[k] = v
-		}
-	}
+	inherit(s.ControllerSecurity, s.Security)
+	inherit(s.InterBrokerSecurity, s.Security)
 	for name, missing := range map[string]bool{
 		"home.broker.bootstrap":               len(s.HomeBroker) == 0,
 		"controller.quorum.bootstrap.servers": len(s.Controllers) == 0,
@@ -336,7 +341,7 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	}
 	// Expanded after the rest is known to be right: the allowed paths are keys too. The
 	// sidecar's own file is the operator's, but one rule for all is easier to reason about.
-	for _, sec := range slices.Concat([]Properties{s.Security, s.ControllerSecurity, s.UpstreamKeystore}, slices.Collect(maps.Values(s.ListenerSecurity))) {
+	for _, sec := range slices.Concat([]Properties{s.Security, s.ControllerSecurity, s.InterBrokerSecurity, s.UpstreamKeystore}, slices.Collect(maps.Values(s.ListenerSecurity))) {
 		expanded, err := s.Providers.Expand(sec)
 		if err != nil {
 			return nil, err
@@ -344,7 +349,7 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 		clear(sec)
 		maps.Copy(sec, expanded)
 	}
-	for _, sec := range []Properties{s.Security, s.ControllerSecurity} {
+	for _, sec := range []Properties{s.Security, s.ControllerSecurity, s.InterBrokerSecurity} {
 		if _, err := ClientOptions(sec); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,9 @@ type Config struct {
 	Compute    func(node int32, advertised HostPort) (told HostPort, ok bool)
 	// Dial opens an upstream connection. Its context ends with DialTimeout.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// TLS, if any, is what clients are served with. Dial finds the client's certificate with
+	// ClientCertificate.
+	TLS *tls.Config
 	// ReadOnlyError is what writers to a mirror topic get.
 	ReadOnlyError readonly.ErrorCode
 
@@ -54,6 +58,8 @@ type Config struct {
 	MaxConnections int
 	// DialTimeout bounds opening an upstream connection; default 10 s.
 	DialTimeout time.Duration
+	// HandshakeTimeout bounds a client's TLS handshake; default 10 s.
+	HandshakeTimeout time.Duration
 }
 
 func (c *Config) defaults() error {
@@ -69,6 +75,7 @@ func (c *Config) defaults() error {
 	c.MaxInFlight = cmpDefault(c.MaxInFlight, 256)
 	c.MaxConnections = cmpDefault(c.MaxConnections, 20000)
 	c.DialTimeout = cmpDefault(c.DialTimeout, 10*time.Second)
+	c.HandshakeTimeout = cmpDefault(c.HandshakeTimeout, 10*time.Second)
 	return nil
 }
 
@@ -90,6 +97,8 @@ type Proxy struct {
 	untold  untold
 	buffers *buffers
 	budget  *semaphore.Weighted
+	// handshakes that failed are logged at a bounded rate: anybody can fail.
+	handshakes logLimit
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -198,12 +207,14 @@ func (p *Proxy) add(nc net.Conn) {
 		p:      p,
 		id:     p.lastID,
 		log:    p.log.With("session", p.lastID, "client", nc.RemoteAddr()),
-		client: nc,
+		client: p.secured(nc),
 	}
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
 	p.conns[c] = struct{}{}
 	p.wg.Go(func() {
-		c.run()
+		if c.handshake() {
+			c.run()
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.conns, c)

@@ -111,7 +111,7 @@ func evictAll(ctx context.Context, cfg *config.Sidecar, ec evict.Config, log *sl
 	if err != nil {
 		return nil, err
 	}
-	if ec.Opts, err = config.ClientOptions(cfg.Security); err != nil {
+	if ec.Opts, err = config.ClientOptions(cfg.InterBrokerSecurity); err != nil {
 		return nil, err
 	}
 	ctl, err := controller.New(cfg.Controllers, controllerOpts, log)

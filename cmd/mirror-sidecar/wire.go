@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/fx"
 
+	"github.com/cluster-mirroring/mirror-sidecar/certs"
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
@@ -37,7 +38,7 @@ const bootstrapTimeout = 30 * time.Second
 func wiring() fx.Option {
 	return fx.Options(
 		fx.Provide(
-			newMetrics, newHealth, newControllers, newCluster, newClients, newBroker, newStore,
+			newMetrics, newHealth, newTransport, newControllers, newCluster, newClients, newBroker, newStore,
 			newFences, newCoordinator, newBuffers, newSources, newManager, newProxies,
 		),
 		fx.Invoke(func(*proxies, *coordinator.Reconciler, *replica.Manager) {}),
@@ -59,8 +60,8 @@ func newHealth(lc fx.Lifecycle, cfg *config.Sidecar, metrics *prometheus.Registr
 	return s
 }
 
-func newControllers(lc fx.Lifecycle, cfg *config.Sidecar, log *slog.Logger) (*controller.Client, error) {
-	opts, err := config.ClientOptions(cfg.ControllerSecurity)
+func newControllers(lc fx.Lifecycle, cfg *config.Sidecar, t *transport, log *slog.Logger) (*controller.Client, error) {
+	opts, err := config.ClientOptionsVia(cfg.ControllerSecurity, t.controllers)
 	if err != nil {
 		return nil, err
 	}
@@ -78,14 +79,18 @@ type cluster struct {
 	image    *metadata.Image
 	observer *metadata.Observer
 	home     replica.Home
-	opts     []kgo.Opt // security towards brokers
+	opts     []kgo.Opt // security towards brokers, at the listener that they use among themselves
 }
 
 // newCluster reads the metadata log to its end and finds the home broker in it.
-func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, ctl *controller.Client, log *slog.Logger) (*cluster, error) {
+func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, t *transport, ctl *controller.Client, log *slog.Logger) (*cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bootstrapTimeout)
 	defer cancel()
-	opts, err := config.ClientOptions(cfg.Security)
+	opts, err := config.ClientOptionsVia(cfg.InterBrokerSecurity, t.among)
+	if err != nil {
+		return nil, err
+	}
+	homeOpts, err := config.ClientOptionsVia(cfg.Security, t.home)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +134,7 @@ func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, ctl *con
 		stop()
 		return nil, fmt.Errorf("metadata log of %v: not read to its end within %v", cfg.Controllers, bootstrapTimeout)
 	}
-	cl, err := kgo.NewClient(append(slices.Clone(opts), kgo.SeedBrokers(cfg.HomeBroker...), kgo.RequestRetries(3), kgo.DisableClientMetrics())...)
+	cl, err := kgo.NewClient(append(homeOpts, kgo.SeedBrokers(cfg.HomeBroker...), kgo.RequestRetries(3), kgo.DisableClientMetrics())...)
 	if err != nil {
 		stop()
 		return nil, err
@@ -413,8 +418,12 @@ type placer struct {
 func (p placer) Needed() bool { return !replica.Cordons(p.image) }
 
 func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *cluster, cl *clients, co *coordinator.Coordinator,
-	m *replica.Manager, b *replica.Broker, store *coordinator.Store, fences *proxy.Fences, h *health.Server, log *slog.Logger,
+	m *replica.Manager, b *replica.Broker, store *coordinator.Store, fences *proxy.Fences, t *transport, h *health.Server, log *slog.Logger,
 ) (*proxies, error) {
+	if err := checkListenerNames(cfg, c); err != nil {
+		return nil, err
+	}
+	warnOfOneAddress(cfg, c, log)
 	hosts := map[int32]proxy.HostPort{}
 	for id, addr := range cfg.NodeHostMapping {
 		host, port, err := net.SplitHostPort(addr)
@@ -463,13 +472,14 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		return nil
 	}
 	for _, l := range cfg.Listeners {
-		name := l.Name
-		if name == "" {
-			name = "CLIENT"
+		name := l.NameOr(config.DefaultListener)
+		secure, err := listenerTLS(cfg.Protocol(name), cfg.ListenerTLS(name), advertisedHost(cfg.AdvertisedListeners, l), log)
+		if err != nil {
+			return nil, err
 		}
-		err := add(proxy.Config{
-			Name: name, IDs: cfg.VirtualOffset, Home: c.home.ID, Hosts: hosts, ReadOnlyError: code,
-			Dial: proxy.Dialer(func() []string { return cfg.HomeBroker[:1] }, nil),
+		err = add(proxy.Config{
+			Name: name, IDs: cfg.VirtualOffset, Home: c.home.ID, Hosts: hosts, ReadOnlyError: code, TLS: secure,
+			Dial: proxy.Dialer(func() []string { return cfg.HomeBroker[:1] }, func(context.Context) (*certs.Dialer, error) { return t.relayHome, nil }),
 		}, net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
 		if err != nil {
 			return nil, err
@@ -480,9 +490,21 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		if i > 0 {
 			name = fmt.Sprintf("VIRTUAL-%d", i)
 		}
-		err := add(proxy.Config{
-			Name: name, Virtual: true, IDs: cfg.VirtualOffset, Home: c.home.ID, ReadOnlyError: code,
-			Dial: proxy.Dialer(func() []string { return behindVirtual(c, cfg) }, nil),
+		stands, err := servedAt(cfg, c, l)
+		if err != nil {
+			return nil, err
+		}
+		secure, err := listenerTLS(stands.protocol, cfg.VirtualTLS(stands.name), advertisedHost(cfg.VirtualAdvertisedListeners, l), log)
+		if err != nil {
+			return nil, fmt.Errorf("virtual.listeners: %s of the home broker is %s: %w", stands.name, stands.protocol, err)
+		}
+		behind := func() []string { return behindVirtual(c, cfg) }
+		if !stands.among {
+			behind = func() []string { return cfg.HomeBroker[:1] }
+		}
+		err = add(proxy.Config{
+			Name: name, Virtual: true, IDs: cfg.VirtualOffset, Home: c.home.ID, ReadOnlyError: code, TLS: secure,
+			Dial: proxy.Dialer(behind, t.relayVirtual(cfg, stands)),
 		}, net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
 		if err != nil {
 			return nil, err

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/certs"
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/proxy"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// dialTimeout bounds a connection of the sidecar's own, its TLS handshake not included.
+const dialTimeout = 10 * time.Second
+
+// transport is how connections are made, those of the sidecar itself and those that carry
+// its clients. Without TLS a dialer dials plain TCP.
+type transport struct {
+	// The sidecar's own, under its own certificate if it has one.
+	home, among, controllers *certs.Dialer
+	// Clients', never under the sidecar's certificate: to the home broker's client listener,
+	// and to the listener that brokers use among themselves.
+	relayHome, relayAmong *certs.Dialer
+}
+
+func newTransport(cfg *config.Sidecar, log *slog.Logger) (*transport, error) {
+	var errs []error
+	dialer := func(p config.Protocol, src certs.Source) *certs.Dialer {
+		d := &certs.Dialer{Timeout: dialTimeout}
+		if p.TLS() {
+			var err error
+			if d.TLS, err = certs.New(src, log); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		return d
+	}
+	home, among, ctl := cfg.HomeProtocol(), cfg.InterBrokerProtocol(), cfg.ControllerProtocol()
+	t := &transport{
+		home:        dialer(home, config.OwnTLS("own connections to the home broker", cfg.Security)),
+		among:       dialer(among, config.OwnTLS("own connections to brokers", cfg.InterBrokerSecurity)),
+		controllers: dialer(ctl, config.OwnTLS("own connections to controllers", cfg.ControllerSecurity)),
+		relayHome:   dialer(home, cfg.UpstreamTLS("clients' connections to the home broker", cfg.Security)),
+		relayAmong:  dialer(among, cfg.UpstreamTLS("connections relayed from the virtual broker", cfg.InterBrokerSecurity)),
+	}
+	t.home.ServerName, t.relayHome.ServerName = cfg.HomeServerName, cfg.HomeServerName
+	return t, errors.Join(errs...)
+}
+
+// protocolOf names the number that registrations have.
+func protocolOf(e metadata.Endpoint) config.Protocol {
+	switch e.SecurityProtocol {
+	case 0:
+		return config.Plaintext
+	case 1:
+		return config.SSL
+	case 2:
+		return config.SASLPlaintext
+	case 3:
+		return config.SASLSSL
+	}
+	return config.Protocol(fmt.Sprintf("protocol %d", e.SecurityProtocol))
+}
+
+// endpointNamed finds a listener by the name that the configuration has, in upper case.
+func endpointNamed(b metadata.Broker, name string) (metadata.Endpoint, bool) {
+	for _, e := range b.Endpoints {
+		if strings.EqualFold(e.Name, name) {
+			return e, true
+		}
+	}
+	return metadata.Endpoint{}, false
+}
+
+// served is what a listener of the virtual broker stands for.
+type served struct {
+	name     string
+	protocol config.Protocol
+	// among: it is the one that brokers use among themselves.
+	among bool
+}
+
+// servedAt finds out which of the home broker's listeners a virtual one stands for: that of its
+// name, and without one the listener that brokers use among themselves.
+func servedAt(cfg *config.Sidecar, c *cluster, l config.Listener) (served, error) {
+	home, ok := c.image.Broker(c.home.ID)
+	if !ok {
+		return served{}, fmt.Errorf("home broker %d is not registered", c.home.ID)
+	}
+	ep, ok := endpointNamed(home, l.Name)
+	if !ok { // no name, or one of the operator's own
+		if ep, ok = endpoint(home, c.home.Listener); !ok {
+			return served{}, fmt.Errorf("home broker %d has no listener", c.home.ID)
+		}
+	}
+	s := served{name: ep.Name, protocol: protocolOf(ep), among: ep.Name == c.home.Listener}
+	want, key := cfg.HomeProtocol(), "security.protocol"
+	if s.among {
+		want, key = cfg.InterBrokerProtocol(), "inter.broker.security.protocol, or security.protocol,"
+	}
+	if want != s.protocol {
+		return s, fmt.Errorf("virtual.listeners: the home broker's listener %s is %s, but %s is %s", s.name, s.protocol, key, want)
+	}
+	return s, nil
+}
+
+// listenerTLS makes what a listener's clients are served with, nil for plain TCP.
+func listenerTLS(p config.Protocol, src certs.Source, advertised string, log *slog.Logger) (*tls.Config, error) {
+	if !p.TLS() {
+		return nil, nil
+	}
+	w, err := certs.New(src, log)
+	if err != nil {
+		return nil, err
+	}
+	// Who checks names finds out anyway; the operator does so here, in time.
+	if leaf := w.Leaf(); leaf != nil && advertised != "" && !net.ParseIP(advertised).IsUnspecified() {
+		if err := leaf.VerifyHostname(advertised); err != nil {
+			log.Warn("the certificate is not for the address that is advertised: who verifies names refuses it", "tls", src.Name, "error", err)
+		}
+	}
+	return w.Server(), nil
+}
+
+// relayVirtual says how who came to a virtual listener is relayed to the brokers. With mutual
+// TLS brokers and sidecars are told by their certificates, which end here: they are relayed
+// under the sidecar's own, and everybody else is not.
+func (t *transport) relayVirtual(cfg *config.Sidecar, s served) func(ctx context.Context) (*certs.Dialer, error) {
+	return func(ctx context.Context) (*certs.Dialer, error) {
+		switch cert := proxy.ClientCertificate(ctx); {
+		case !s.among:
+			return t.relayHome, nil
+		case s.protocol != config.SSL || cert == nil:
+			return t.relayAmong, nil
+		case cfg.ReplicaPrincipals.Has(cert):
+			return t.among, nil
+		case len(cfg.UpstreamKeystore) > 0:
+			return t.relayAmong, nil
+		default:
+			return nil, fmt.Errorf("the client's certificate of %q is not in mirror.replica.principals, and there is no upstream.ssl.keystore.location to relay others under", certs.Principal(cert))
+		}
+	}
+}
+
+// warnOfOneAddress tells the operator of listeners of the home broker whose clients find
+// another protocol than theirs where they are told to find the virtual broker.
+func warnOfOneAddress(cfg *config.Sidecar, c *cluster, log *slog.Logger) {
+	home, _ := c.image.Broker(c.home.ID)
+	first, err := servedAt(cfg, c, cfg.VirtualListeners[0])
+	if err != nil {
+		return
+	}
+	for _, ep := range home.Endpoints {
+		named := false
+		for _, l := range cfg.VirtualListeners {
+			named = named || strings.EqualFold(l.Name, ep.Name)
+		}
+		if p := protocolOf(ep); !named && p != first.protocol {
+			log.Warn("clients around the proxies that come by this listener of the home broker find another protocol at the virtual broker; give it a virtual listener of its own, NAME://host:port",
+				"listener", ep.Name, "protocol", p, "virtual", first.protocol)
+		}
+	}
+}
+
+// checkListenerNames refuses keys of listeners that there are not.
+func checkListenerNames(cfg *config.Sidecar, c *cluster) error {
+	known := map[string]bool{strings.ToLower(c.home.Listener): true}
+	for _, l := range cfg.Listeners {
+		known[strings.ToLower(l.NameOr(config.DefaultListener))] = true
+	}
+	for _, l := range cfg.VirtualListeners {
+		known[strings.ToLower(l.Name)] = true
+	}
+	for name := range cfg.ListenerSecurity {
+		if !known[name] {
+			return fmt.Errorf("listener.name.%s.*: there is no such listener", name)
+		}
+	}
+	return nil
+}
+
+// advertisedHost is the host under which others come to a listener, as far as it is known.
+func advertisedHost(advertised []config.Listener, l config.Listener) string {
+	for _, a := range advertised {
+		if a.Name == l.Name {
+			return a.Host
+		}
+	}
+	if len(advertised) > 0 {
+		return advertised[0].Host
+	}
+	return l.Host
+}

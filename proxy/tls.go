@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// secured is a client's connection with TLS, if the listener has it.
+func (p *Proxy) secured(nc net.Conn) net.Conn {
+	if p.cfg.TLS == nil {
+		return nc
+	}
+	return tls.Server(nc, p.cfg.TLS)
+}
+
+// handshake makes the client's TLS handshake, if there is one to be made, before anything is
+// opened upstream. It tells whether the connection can be served.
+func (c *conn) handshake() bool {
+	tc, ok := c.client.(*tls.Conn)
+	if !ok {
+		return true
+	}
+	ctx, cancel := context.WithTimeoutCause(c.ctx, c.p.cfg.HandshakeTimeout, fmt.Errorf("no TLS handshake within %v", c.p.cfg.HandshakeTimeout))
+	defer cancel()
+	err := tc.HandshakeContext(ctx)
+	if err == nil {
+		state := tc.ConnectionState()
+		c.ctx = context.WithValue(c.ctx, stateKey{}, &state)
+		return true
+	}
+	_ = c.client.Close()
+	c.close(errClientClosed)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = context.Cause(ctx)
+	}
+	// Whoever only looks whether somebody listens, as load balancers do, has not failed.
+	if !errors.Is(clientError(err), errClientClosed) && !errors.Is(err, errStopped) && !c.isDraining() {
+		if others, ok := c.p.handshakes.allow(time.Now()); ok {
+			c.log.Warn("TLS handshake of a client failed", "error", handshakeError(err), "not logged before", others)
+		}
+	}
+	return false
+}
+
+func (c *conn) isDraining() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.draining
+}
+
+// handshakeError says in other words what library errors leave to the reader.
+func handshakeError(err error) error {
+	var header tls.RecordHeaderError
+	if errors.As(err, &header) {
+		return fmt.Errorf("the client does not speak TLS (its security.protocol is not SSL or SASL_SSL): %w", err)
+	}
+	var alert tls.AlertError
+	if errors.As(err, &alert) {
+		return fmt.Errorf("the client refused, mostly because it does not trust this listener's certificate or asked for another host: %w", err)
+	}
+	return err
+}
+
+type stateKey struct{}
+
+// ClientCertificate returns the certificate that the client of the connection that is being
+// opened has proved to have, nil if none. It is for Config.Dial.
+func ClientCertificate(ctx context.Context) *x509.Certificate {
+	state, ok := ctx.Value(stateKey{}).(*tls.ConnectionState)
+	if !ok || len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	return state.PeerCertificates[0]
+}
+
+// looksLikeTLS tells whether a frame's length is the beginning of a TLS handshake instead.
+func looksLikeTLS(size int) bool { return size>>16 == 0x1603 }
+
+// logLimit lets one line a second through.
+type logLimit struct {
+	mu      sync.Mutex // guards the following
+	last    time.Time
+	skipped int
+}
+
+// allow tells whether a line may be logged now, and how many were not since the last one.
+func (l *logLimit) allow(now time.Time) (skipped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.last) < time.Second {
+		l.skipped++
+		return 0, false
+	}
+	skipped = l.skipped
+	l.last, l.skipped = now, 0
+	return skipped, true
+}
