@@ -2,13 +2,11 @@ package proxy
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -39,9 +37,6 @@ type Config struct {
 	Compute    func(node int32, advertised HostPort) (told HostPort, ok bool)
 	// Dial opens an upstream connection. Its context ends with DialTimeout.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// TLS, if any, is what clients are served with. Dial finds the client's certificate with
-	// ClientCertificate.
-	TLS *tls.Config
 	// ReadOnlyError is what writers to a mirror topic get.
 	ReadOnlyError readonly.ErrorCode
 
@@ -54,12 +49,14 @@ type Config struct {
 	BufferedBytes int64
 	// MaxInFlight bounds the unanswered requests of a connection; default 256.
 	MaxInFlight int
-	// MaxConnections bounds the connections; default 20,000.
-	MaxConnections int
+	// MaxIdle is how long nothing may move on a connection, in either direction; default
+	// 10 minutes, as connections.max.idle.ms.
+	MaxIdle time.Duration
+	// MaxStall is how long a client may take nothing of its answers, or send nothing more of a
+	// request that it has begun; default 30 s.
+	MaxStall time.Duration
 	// DialTimeout bounds opening an upstream connection; default 10 s.
 	DialTimeout time.Duration
-	// HandshakeTimeout bounds a client's TLS handshake; default 10 s.
-	HandshakeTimeout time.Duration
 }
 
 func (c *Config) defaults() error {
@@ -73,9 +70,9 @@ func (c *Config) defaults() error {
 	c.MaxResponse = cmpDefault(c.MaxResponse, 100<<20)
 	c.BufferedBytes = cmpDefault(c.BufferedBytes, 256<<20)
 	c.MaxInFlight = cmpDefault(c.MaxInFlight, 256)
-	c.MaxConnections = cmpDefault(c.MaxConnections, 20000)
+	c.MaxIdle = cmpDefault(c.MaxIdle, 10*time.Minute)
+	c.MaxStall = cmpDefault(c.MaxStall, 30*time.Second)
 	c.DialTimeout = cmpDefault(c.DialTimeout, 10*time.Second)
-	c.HandshakeTimeout = cmpDefault(c.HandshakeTimeout, 10*time.Second)
 	return nil
 }
 
@@ -97,18 +94,22 @@ type Proxy struct {
 	untold  untold
 	buffers *buffers
 	budget  *semaphore.Weighted
-	// handshakes that failed are logged at a bounded rate: anybody can fail.
-	handshakes logLimit
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
+	tends  sync.WaitGroup
+	conn   listenerMetrics
 
 	mu        sync.Mutex // guards the following
 	listeners []net.Listener
 	conns     map[*conn]struct{}
 	lastID    uint64
 	stopping  bool
+	started   bool
+	// refusals are those that the log has not told of, since told.
+	refusals int
+	told     time.Time
 }
 
 // New returns a proxy that does not serve yet.
@@ -128,6 +129,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		budget:  semaphore.NewWeighted(cfg.BufferedBytes),
 		conns:   make(map[*conn]struct{}),
 	}
+	p.conn = deps.Connections.of(cfg.Name)
 	p.rows = rowsFor(cfg, deps)
 	p.rules = readonly.Rules{
 		Lookup:     p.mirrorOf,
@@ -148,6 +150,10 @@ func (p *Proxy) Start(ln net.Listener) error {
 		return errors.New("proxy: start after stop")
 	}
 	p.listeners = append(p.listeners, ln)
+	if !p.started {
+		p.started = true
+		p.tends.Go(p.tend)
+	}
 	p.wg.Go(func() { p.accept(ln) })
 	return nil
 }
@@ -169,12 +175,16 @@ func (p *Proxy) Stop(ctx context.Context) error {
 	defer stop()
 	p.wg.Wait()
 	p.cancel(errStopped)
+	p.tends.Wait()
 	return ctx.Err()
 }
 
 func (p *Proxy) accept(ln net.Listener) {
 	defer ln.Close()
 	for {
+		if p.deps.Limits.pace(p.ctx) != nil {
+			return
+		}
 		nc, err := ln.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
@@ -195,30 +205,46 @@ func (p *Proxy) accept(ln net.Listener) {
 
 // add serves a new connection.
 func (p *Proxy) add(nc net.Conn) {
+	from := nc.RemoteAddr()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopping || len(p.conns) >= p.cfg.MaxConnections {
-		p.log.Warn("connection refused", "client", nc.RemoteAddr(), "connections", len(p.conns))
+	if p.stopping {
 		_ = nc.Close()
 		return
 	}
+	if limit := p.deps.Limits.admit(from); limit != "" {
+		_ = nc.Close()
+		p.refuse(from, limit)
+		return
+	}
+	p.tune(nc)
 	p.lastID++
 	c := &conn{
 		p:      p,
 		id:     p.lastID,
-		log:    p.log.With("session", p.lastID, "client", nc.RemoteAddr()),
-		client: p.secured(nc),
+		log:    p.log.With("session", p.lastID, "client", from),
+		client: nc,
 	}
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
 	p.conns[c] = struct{}{}
+	p.conn.begin()
 	p.wg.Go(func() {
-		if c.handshake() {
-			c.run()
-		}
+		c.run()
+		p.deps.Limits.release(from)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.conns, c)
 	})
+}
+
+// refuse counts a refused connection, and tells of it once a second at most. p.mu is held.
+func (p *Proxy) refuse(from net.Addr, limit string) {
+	p.conn.refuse(limit)
+	p.refusals++
+	if now := time.Now(); now.Sub(p.told) >= time.Second {
+		p.log.Warn("connections refused", "limit", limit, "client", from, "connections", len(p.conns), "refused", p.refusals)
+		p.told, p.refusals = now, 0
+	}
 }
 
 // apiName names an API for people.
@@ -227,8 +253,4 @@ func (p *Proxy) apiName(key int16) string {
 		return fmt.Sprintf("mirror API %d", key)
 	}
 	return kmsg.NameForKey(key)
-}
-
-func isReset(err error) bool {
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
