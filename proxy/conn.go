@@ -47,6 +47,9 @@ type conn struct {
 	bulk bool
 	// stateRights belongs to the reader; a conversation sets it while the reader waits.
 	stateRights stateRights
+	// behindSeen is the generation of behind.go for which the client has named all that it
+	// reads here. It belongs to the reader.
+	behindSeen uint64
 	// out belongs to the writer.
 	out       *upstreamReader
 	authority authority

@@ -16,8 +16,10 @@ const (
 	// followersAnswer is the first version of Fetch that a follower answers to
 	// consumers (KIP-392).
 	followersAnswer int16 = 11
-	// fetchLeaders is the first version whose answer may name a leader.
-	fetchLeaders int16 = 12
+	// fetchFlexible is the first flexible version; its answer may name a leader.
+	fetchFlexible int16 = 12
+	// fetchTopicIDs is the first version that names topics by their ids.
+	fetchTopicIDs int16 = 13
 	// followerBuffer is the send buffer towards a near follower.
 	followerBuffer = 4 << 20
 )
@@ -26,9 +28,12 @@ const (
 const maxFetchBytes = 1<<31 - 1
 
 // lightFetch streams a Fetch request at a client listener. Its response is looked at
-// for leaders on its way.
+// for leaders and replicas to read from on its way.
 func (c *conn) lightFetch(h header, size int) (exchange, bool, error) {
 	if h.version < followersAnswer && !c.p.deps.Leaders.none() {
+		return exchange{}, false, nil
+	}
+	if _, some := c.behind(); some {
 		return exchange{}, false, nil
 	}
 	if ok, err := c.lightRead(size, h.version >= 13); err != nil || !ok {
@@ -39,9 +44,11 @@ func (c *conn) lightFetch(h header, size int) (exchange, bool, error) {
 	return ex, true, nil
 }
 
-// fetch decides about a Fetch request at a client listener that cannot be streamed.
+// fetch decides about a consumer's Fetch request that cannot be streamed.
 func (c *conn) fetch(r *request) (exchange, error) {
-	if c.p.mayNameState(r.body, r.version >= 13) {
+	generation, late := c.behind()
+	byID := r.version >= 13
+	if late || c.p.mayNameState(r.body, byID) {
 		req, err := decode(r, kmsg.NewPtrFetchRequest())
 		if err != nil {
 			return exchange{}, err
@@ -52,8 +59,23 @@ func (c *conn) fetch(r *request) (exchange, error) {
 		if err != nil {
 			return exchange{}, err
 		}
-		if denied {
-			return c.fetchWithoutState(r, req)
+		rest, refused := splitFetch(req, func(t *kmsg.FetchRequestTopic, partition int32) int16 {
+			switch {
+			case denied && c.p.isStateFetch(t, r.version):
+				return errTopicAuthorization
+			case late && c.p.isBehind(t.Topic, t.TopicID, byID, partition):
+				return errNotLeaderOrFollower
+			}
+			return errNone
+		})
+		switch {
+		case len(refused) > 0:
+			return c.fetchRest(r, req, rest, refused), nil
+		case late && inSession(req) && c.behindSeen != generation:
+			// What the session holds cannot be seen: the client has to say it once.
+			return c.noSession(r), nil
+		case late:
+			c.behindSeen = generation
 		}
 	}
 	if r.version < followersAnswer && !c.p.deps.Leaders.none() {
@@ -64,12 +86,99 @@ func (c *conn) fetch(r *request) (exchange, error) {
 	return ex, nil
 }
 
-func (c *conn) inspectFetch(ex *exchange) {
-	if ex.version >= fetchLeaders {
-		if t := c.p.rewriter(ex.key, ex.version); t != nil {
-			ex.inspect = &fetchInspector{p: c.p, version: ex.version, transform: t}
+// inSession tells whether a request goes on with a session, so that it names only what
+// changes.
+func inSession(req *kmsg.FetchRequest) bool { return req.Version >= 7 && req.SessionEpoch > 0 }
+
+// noSession tells a client that its session has ended, upon which it names all it wants.
+func (c *conn) noSession(r *request) exchange {
+	resp := kmsg.NewPtrFetchResponse()
+	resp.ErrorCode = errFetchSessionIDNotFound
+	return c.local(r.header, resp)
+}
+
+// splitFetch takes what code has an error for out of a request's topics, and answers it.
+func splitFetch(req *kmsg.FetchRequest, code func(t *kmsg.FetchRequestTopic, partition int32) int16) (rest []kmsg.FetchRequestTopic, refused []kmsg.FetchResponseTopic) {
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		kept := *t
+		kept.Partitions = nil
+		out := kmsg.NewFetchResponseTopic()
+		out.Topic, out.TopicID = t.Topic, t.TopicID
+		for _, p := range t.Partitions {
+			if why := code(t, p.Partition); why != errNone {
+				out.Partitions = append(out.Partitions, refusedFetch(p.Partition, why))
+			} else {
+				kept.Partitions = append(kept.Partitions, p)
+			}
+		}
+		if len(kept.Partitions) > 0 {
+			rest = append(rest, kept)
+		}
+		if len(out.Partitions) > 0 {
+			refused = append(refused, out)
 		}
 	}
+	return rest, refused
+}
+
+// fetchRest passes on what of a Fetch is not refused. It makes no session and ends one that
+// there is: what a session holds cannot be seen in the requests that follow, and the client
+// would not be told again that it is refused.
+func (c *conn) fetchRest(r *request, req *kmsg.FetchRequest, topics []kmsg.FetchRequestTopic, refused []kmsg.FetchResponseTopic) exchange {
+	if inSession(req) {
+		return c.noSession(r) // it has to say once more what it wants
+	}
+	if len(topics) == 0 {
+		resp := kmsg.NewPtrFetchResponse()
+		resp.Topics = refused
+		return c.local(r.header, resp)
+	}
+	rest := *req
+	rest.Topics = topics
+	rest.SessionID, rest.SessionEpoch, rest.ForgottenTopics = 0, -1, nil
+	ex := relayed(r.header)
+	if r.version < followersAnswer && !c.p.deps.Leaders.none() {
+		raise(&rest)
+		ex.version = followersAnswer
+	}
+	ex.send = encodeRequest(&rest, r.correlation, r.clientID)
+	sent := rest.Version
+	ex.transform = func(body []byte) (kmsg.Response, error) {
+		resp, err := decodeResponse(r.key, sent, body)
+		if err != nil {
+			return nil, err
+		}
+		got := resp.(*kmsg.FetchResponse)
+		c.p.unbelieved(got, r.version)
+		got.Topics = append(got.Topics, refused...)
+		if row := c.p.rows[r.key]; row.rewrite != nil {
+			row.rewrite(c.p, got)
+		}
+		got.SetVersion(r.version)
+		return got, nil
+	}
+	return ex
+}
+
+func (c *conn) inspectFetch(ex *exchange) {
+	if ex.version < followersAnswer {
+		return // all leaders: they name no others
+	}
+	if t := c.p.rewriter(ex.key, ex.version); t != nil {
+		ex.inspect = &fetchInspector{p: c.p, version: ex.version, transform: t}
+	}
+}
+
+// raise makes a version that followers answer of an older request.
+func raise(req *kmsg.FetchRequest) {
+	if req.Version < 3 {
+		req.MaxBytes = maxFetchBytes
+	}
+	if req.Version < 7 {
+		req.SessionID, req.SessionEpoch = 0, -1
+	}
+	req.Version = followersAnswer
 }
 
 // raiseFetch lets a consumer older than KIP-392 read from a follower: its request goes
@@ -84,13 +193,7 @@ func (c *conn) raiseFetch(r *request) (exchange, error) {
 	if req.ReplicaID >= 0 {
 		return r.forward(), nil
 	}
-	if r.version < 3 {
-		req.MaxBytes = maxFetchBytes
-	}
-	if r.version < 7 {
-		req.SessionID, req.SessionEpoch = 0, -1
-	}
-	req.Version = followersAnswer
+	raise(req)
 	ex := relayed(r.header)
 	ex.send = encodeRequest(req, r.correlation, r.clientID)
 	ex.version = followersAnswer // of the response's header and body
@@ -99,10 +202,39 @@ func (c *conn) raiseFetch(r *request) (exchange, error) {
 		if err != nil {
 			return nil, err
 		}
+		c.p.unbelieved(resp.(*kmsg.FetchResponse), r.version)
+		if row := c.p.rows[r.key]; row.rewrite != nil {
+			row.rewrite(c.p, resp)
+		}
 		resp.SetVersion(r.version)
 		return resp, nil
 	}
 	return ex, nil
+}
+
+// unbelieved takes back what a replica that is behind says about offsets it does not have
+// yet; see notYet. version is the client's.
+func (p *Proxy) unbelieved(resp *kmsg.FetchResponse, version int16) {
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		for j := range t.Partitions {
+			rp := &t.Partitions[j]
+			if rp.ErrorCode == errOffsetOutOfRange && p.isBehind(t.Topic, t.TopicID, version >= 13, rp.Partition) {
+				rp.ErrorCode = notYet(version)
+			}
+		}
+	}
+}
+
+// notYet is the error for a fetch at an offset that a replica does not have yet. Consumers
+// take OFFSET_OUT_OF_RANGE, which it says itself, for the truth of a leader, and begin again
+// at the start or the end of the log. Those that are too old for OFFSET_NOT_AVAILABLE get an
+// error that they know; either makes them ask for metadata, which names another replica.
+func notYet(version int16) int16 {
+	if version < followersAnswer {
+		return errNotLeaderOrFollower
+	}
+	return errOffsetNotAvailable
 }
 
 // virtualFetch answers a Fetch at a virtual listener: a follower's from the virtual
@@ -115,6 +247,10 @@ func (c *conn) virtualFetch(r *request) (exchange, error) {
 	replica := req.ReplicaID
 	if r.version >= 15 {
 		replica = req.ReplicaState.ID
+	}
+	if replica < 0 && r.version < followersAnswer {
+		// It cannot be sent anywhere: the home broker has a replica, mostly.
+		return c.fetch(r)
 	}
 	if replica < 0 {
 		return c.redirectFetch(r, req), nil
@@ -181,8 +317,18 @@ func (c *conn) redirect(version int16, part *metadata.Partition, out *kmsg.Fetch
 	return errNone
 }
 
+// refusedFetch answers for a partition without records. The record field is empty, not
+// null, which some clients do not read.
+func refusedFetch(partition int32, code int16) kmsg.FetchResponseTopicPartition {
+	p := kmsg.NewFetchResponseTopicPartition()
+	p.Partition, p.ErrorCode = partition, code
+	p.HighWatermark, p.LastStableOffset, p.LogStartOffset = -1, -1, -1
+	p.RecordBatches = []byte{}
+	return p
+}
+
 // refuseFetch makes a response without records, with the error that code returns for
-// each partition. The record field is empty, not null, which some clients do not read.
+// each partition.
 func refuseFetch(req *kmsg.FetchRequest, code func(id ids.UUID, topic string, out *kmsg.FetchResponseTopicPartition) int16) *kmsg.FetchResponse {
 	resp := kmsg.NewPtrFetchResponse()
 	resp.Version = req.Version
@@ -190,10 +336,7 @@ func refuseFetch(req *kmsg.FetchRequest, code func(id ids.UUID, topic string, ou
 		rt := kmsg.NewFetchResponseTopic()
 		rt.Topic, rt.TopicID = t.Topic, t.TopicID
 		for _, p := range t.Partitions {
-			rp := kmsg.NewFetchResponseTopicPartition()
-			rp.Partition = p.Partition
-			rp.HighWatermark, rp.LastStableOffset, rp.LogStartOffset = -1, -1, -1
-			rp.RecordBatches = []byte{}
+			rp := refusedFetch(p.Partition, errNone)
 			rp.ErrorCode = code(t.TopicID, t.Topic, &rp)
 			rt.Partitions = append(rt.Partitions, rp)
 		}

@@ -7,20 +7,29 @@ import (
 	"io"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
 )
 
-// fetchInspector passes a Fetch response of version 12 or later on, looking only at
-// what is not records. Such a response may name the leader of a partition, with its
-// address at the very end.
+// fetchInspector passes a Fetch response on, looking only at what is not records. From version
+// 11 on it may name the replica to read from, from version 12 on the leader of a partition, with
+// its address at the very end.
 //
 // A response that fits the read buffer is looked at in place, and decoded only if
-// something has to be rewritten. A larger one is streamed: there is no way back to its
-// length once the first byte is written, so that a leader that would have to be
-// rewritten is overwritten by "none" in place, upon which the client asks for metadata.
+// something has to be rewritten that has another length then. A larger one is streamed: there is no
+// way back to its length once the first byte is written, so that a leader that would have to be
+// rewritten is overwritten by "none" in place, upon which the client asks for metadata, and its
+// address by nothing that could be dialled.
+//
+// The replica of a mirror partition that answers may be behind, and say that an offset is out of
+// range which it does not have yet: that error is overwritten in place, too.
 type fetchInspector struct {
 	p         *Proxy
 	version   int16
 	transform func(body []byte) (kmsg.Response, error)
+
+	topic     []byte // the one that walk is at, by name or id
+	partition int32
 }
 
 // tags of the Fetch response.
@@ -29,21 +38,19 @@ const (
 	fetchTagCurrentLeader = 1 // of a partition
 )
 
+// fetchVisitor is told of what may need another length. It may overwrite what it is given.
+type fetchVisitor interface {
+	leader(idAndEpoch []byte)
+	endpoints(array []byte)
+}
+
 func (f *fetchInspector) deliver(c *conn, ex *exchange, size int) error {
 	if sizeLen+size <= readBuffer {
 		return f.deliverSmall(c, ex, size)
 	}
 	w := &frameWalker{conn: c, left: int64(sizeLen + size)}
-	w.take(sizeLen + minResponse)
-	w.skipTags()
-	f.walk(w, func(leader []byte) {
-		if f.p.cfg.IDs.Is(int32(binary.BigEndian.Uint32(leader))) || len(f.p.cfg.Hosts) > 0 {
-			// -1, -1: no leader, no epoch.
-			for i := range leader[:8] {
-				leader[i] = 0xff
-			}
-		}
-	}, nil)
+	f.header(w)
+	f.walk(w, overwriting{f})
 	w.skip(int(w.left)) // the rest is of no interest
 	if w.err != nil {
 		return fmt.Errorf("relay a Fetch response of version %d: %w", f.version, w.err)
@@ -56,17 +63,14 @@ func (f *fetchInspector) deliverSmall(c *conn, ex *exchange, size int) error {
 	if err != nil {
 		return upstreamError(err)
 	}
-	rewrite := false
 	w := &sliceWalker{cursor{b: raw}}
-	w.take(sizeLen + minResponse)
-	w.skipTags()
-	f.walk(w, func(leader []byte) {
-		rewrite = rewrite || f.p.cfg.IDs.Is(int32(binary.BigEndian.Uint32(leader)))
-	}, func() { rewrite = true })
+	f.header(w)
+	look := looking{f: f}
+	f.walk(w, &look)
 	if w.err != nil {
 		return fmt.Errorf("read a Fetch response of version %d: %w", f.version, w.err)
 	}
-	if rewrite {
+	if look.rewrite && f.transform != nil {
 		ex.transform = f.transform
 		if err := c.transformAndWrite(ex, raw); err != nil {
 			return err
@@ -78,6 +82,55 @@ func (f *fetchInspector) deliverSmall(c *conn, ex *exchange, size int) error {
 	return err
 }
 
+// looking finds out whether a response has to be decoded.
+type looking struct {
+	f       *fetchInspector
+	rewrite bool
+}
+
+func (l *looking) leader(b []byte) {
+	l.rewrite = l.rewrite || l.f.p.cfg.IDs.Is(int32(binary.BigEndian.Uint32(b)))
+}
+
+func (l *looking) endpoints([]byte) { l.rewrite = true }
+
+// overwriting changes a response on its way.
+type overwriting struct{ f *fetchInspector }
+
+// hidden tells whether a broker, with its address, cannot stay in a response. Mapped addresses may
+// be longer.
+func (o overwriting) hidden(node []byte) bool {
+	cfg := &o.f.p.cfg
+	return o.f.transform != nil && (cfg.mapped() || cfg.IDs.Is(int32(binary.BigEndian.Uint32(node))))
+}
+
+func (o overwriting) leader(b []byte) {
+	if o.hidden(b) {
+		// -1, -1: no leader, no epoch.
+		for i := range b[:8] {
+			b[i] = 0xff
+		}
+	}
+}
+
+// endpoints makes nobody's address of each one that is hidden: nothing refers to it any more.
+func (o overwriting) endpoints(b []byte) {
+	c := cursor{b: b}
+	for n := c.array(true); n > 0 && c.err == nil; n-- {
+		node, host, port := c.take(4), c.string(true), c.take(4)
+		c.string(true) // rack
+		c.skipTags()
+		if c.err != nil || !o.hidden(node) {
+			continue
+		}
+		binary.BigEndian.PutUint32(node, 0xffff_ffff)
+		for i := range host {
+			host[i] = '-'
+		}
+		clear(port)
+	}
+}
+
 // walker reads fields and passes over record bytes.
 type walker interface {
 	take(n int) []byte // valid until the next call
@@ -87,57 +140,118 @@ type walker interface {
 	failed() bool
 }
 
-// walk reads a Fetch response's body. leader is called with the leader id and epoch of
-// each partition that has them, which it may overwrite; endpoints, if the response has
-// any. Without endpoints the walk ends before the response's own tagged fields.
-func (f *fetchInspector) walk(w walker, leader func([]byte), endpoints func()) {
+func (f *fetchInspector) header(w walker) {
+	w.take(sizeLen + minResponse)
+	if f.flexible() {
+		w.skipTags()
+	}
+}
+
+// flexible tells whether the response is; a Fetch's is from the version on that names
+// leaders.
+func (f *fetchInspector) flexible() bool { return f.version >= fetchFlexible }
+
+// walk reads a Fetch response's body.
+func (f *fetchInspector) walk(w walker, v fetchVisitor) {
+	flexible := f.flexible()
 	w.take(4 + 2 + 4) // throttle, error, session id
-	for topics := arrayLen(w); topics > 0 && !w.failed(); topics-- {
-		if f.version >= 13 {
-			w.take(16)
-		} else {
-			w.take(compactLen(w))
+	for topics := fieldLen(w, flexible, 4); topics > 0 && !w.failed(); topics-- {
+		n := len(ids.UUID{})
+		if f.version < fetchTopicIDs {
+			n = fieldLen(w, flexible, 2)
 		}
-		for parts := arrayLen(w); parts > 0 && !w.failed(); parts-- {
+		f.topic = append(f.topic[:0], w.take(n)...)
+		for parts := fieldLen(w, flexible, 4); parts > 0 && !w.failed(); parts-- {
 			// partition, error, high watermark, last stable offset, log start offset
-			w.take(4 + 2 + 8 + 8 + 8)
-			for aborted := arrayLen(w); aborted > 0 && !w.failed(); aborted-- {
-				w.take(8 + 8) // producer id, first offset
-				w.skipTags()
+			if p := w.take(4 + 2 + 8 + 8 + 8); p != nil {
+				f.partition = int32(binary.BigEndian.Uint32(p))
+				f.believe(p[4:])
 			}
-			w.take(4)             // preferred read replica
-			w.skip(compactLen(w)) // records
+			for aborted := fieldLen(w, flexible, 4); aborted > 0 && !w.failed(); aborted-- {
+				w.take(8 + 8) // producer id, first offset
+				if flexible {
+					w.skipTags()
+				}
+			}
+			if replica := w.take(4); replica != nil {
+				f.prefer(replica)
+			}
+			w.skip(fieldLen(w, flexible, 4)) // records
+			if !flexible {
+				continue
+			}
 			for tags := w.uvarint(); tags > 0 && !w.failed(); tags-- {
 				tag, n := w.uvarint(), int(w.uvarint())
 				value := w.take(n)
 				if tag == fetchTagCurrentLeader && len(value) >= 8 {
-					leader(value)
+					v.leader(value)
 				}
 			}
 		}
-		w.skipTags()
+		if flexible {
+			w.skipTags()
+		}
 	}
-	if endpoints == nil {
+	if !flexible {
 		return
 	}
 	for tags := w.uvarint(); tags > 0 && !w.failed(); tags-- {
 		tag, n := w.uvarint(), int(w.uvarint())
-		w.take(n)
-		if tag == fetchTagNodeEndpoints && n > 1 {
-			endpoints()
+		value := w.take(n)
+		if tag == fetchTagNodeEndpoints && len(value) > 1 {
+			v.endpoints(value)
 		}
 	}
 }
 
-// arrayLen reads the length of a compact array; 0 for null.
-func arrayLen(w walker) int { return compactLen(w) }
-
-// compactLen reads the length of a compact field; 0 for null.
-func compactLen(w walker) int {
-	if n := w.uvarint(); n > 0 {
-		return int(n - 1)
+// at is the partition that the walk is at.
+func (f *fetchInspector) at() (topic string, id ids.UUID, byID bool) {
+	if f.version < fetchTopicIDs {
+		return string(f.topic), id, false
 	}
-	return 0
+	copy(id[:], f.topic)
+	return "", id, true
+}
+
+// believe overwrites the error of a partition if the replica that says it is behind.
+func (f *fetchInspector) believe(code []byte) {
+	if int16(binary.BigEndian.Uint16(code)) != errOffsetOutOfRange {
+		return
+	}
+	topic, id, byID := f.at()
+	if f.p.isBehind(topic, id, byID, f.partition) {
+		binary.BigEndian.PutUint16(code, uint16(notYet(f.version)))
+	}
+}
+
+// prefer overwrites a replica to read from that is virtual.
+func (f *fetchInspector) prefer(replica []byte) {
+	virtual := int32(binary.BigEndian.Uint32(replica))
+	if f.transform == nil || !f.p.cfg.IDs.Is(virtual) {
+		return
+	}
+	topic, id, _ := f.at()
+	binary.BigEndian.PutUint32(replica, uint32(f.p.preferred(id, topic, f.partition, virtual)))
+}
+
+// fieldLen reads the length of an array, a string or bytes, which is a compact one, or has so
+// many bytes; 0 for null.
+func fieldLen(w walker, flexible bool, size int) int {
+	if flexible {
+		if n := w.uvarint(); n > 0 {
+			return int(n - 1)
+		}
+		return 0
+	}
+	b := w.take(size)
+	switch {
+	case b == nil:
+		return 0
+	case size == 2:
+		return max(int(int16(binary.BigEndian.Uint16(b))), 0)
+	default:
+		return max(int(int32(binary.BigEndian.Uint32(b))), 0)
+	}
 }
 
 // sliceWalker walks over bytes in memory.

@@ -23,6 +23,8 @@ type Leaders struct {
 	mu sync.RWMutex // guards the following
 	// topics holds the partitions that have a virtual replica.
 	topics map[ids.UUID]map[int32]*shown
+	// behind holds those that a real broker must not answer clients for, see behind.go.
+	behind map[int32]*behind
 }
 
 // shown is the leader shown for one epoch.
@@ -33,7 +35,7 @@ type shown struct {
 
 // NewLeaders follows view until Close.
 func NewLeaders(view View, virtual ids.Virtual) *Leaders {
-	l := &Leaders{view: view, virtual: virtual, topics: make(map[ids.UUID]map[int32]*shown)}
+	l := &Leaders{view: view, virtual: virtual, topics: make(map[ids.UUID]map[int32]*shown), behind: make(map[int32]*behind)}
 	// Subscribed first, so that no change is missed; applying one twice is harmless.
 	l.cancel = view.Subscribe(l.apply)
 	for _, p := range view.AllPartitions() {
@@ -57,6 +59,9 @@ func (l *Leaders) apply(d metadata.Delta) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range d.RemovedTopics {
+		for partition := range l.topics[id] {
+			l.keepUp(ids.TopicPartition{TopicID: id, Partition: partition}, nil)
+		}
 		delete(l.topics, id)
 	}
 }
@@ -64,6 +69,7 @@ func (l *Leaders) apply(d metadata.Delta) {
 func (l *Leaders) update(p *metadata.Partition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.keepUp(ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}, p)
 	if !slices.ContainsFunc(p.Replicas, l.virtual.Is) {
 		if t := l.topics[p.TopicID]; t != nil {
 			delete(t, p.Partition)

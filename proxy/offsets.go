@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -73,7 +74,7 @@ func (c *conn) listOffsets(r *request) (exchange, error) {
 		return forward, nil
 	}
 	l := newOffsetLookup(c.p, req)
-	if len(l.mirror) == 0 {
+	if len(l.mirror) == 0 && len(l.late) == 0 {
 		return forward, nil
 	}
 	ex := relayed(r.header)
@@ -124,6 +125,9 @@ type offsetLookup struct {
 	// ordinary are the partitions that a real broker leads.
 	ordinary []kmsg.ListOffsetsRequestTopic
 	mirror   []*mirrorOffset
+	// late are those that the home broker is behind with, see behind.go: its ends would lie
+	// before what the client has read elsewhere.
+	late     []*mirrorOffset
 	answers  queuedAnswers
 	throttle int32
 }
@@ -137,6 +141,10 @@ type mirrorOffset struct {
 	logEnd    int64 // of the replica that answers
 	epoch     int32 // of the record at the log end
 	committed int64 // what consumers may see ends here
+	// unreadable: the caller may not fetch, so that it is not known what is committed; found
+	// is the answer to its question.
+	unreadable bool
+	found      kmsg.ListOffsetsResponseTopicPartition
 }
 
 func (m *mirrorOffset) fail(code int16) {
@@ -160,10 +168,16 @@ func newOffsetLookup(p *Proxy, req *kmsg.ListOffsetsRequest) *offsetLookup {
 		rest := t
 		rest.Partitions = nil
 		for _, ask := range t.Partitions {
-			if part, ok := p.mirrorLed(t.Topic, ask.Partition); ok {
-				l.mirror = append(l.mirror, &mirrorOffset{topic: t.Topic, part: part, ask: ask})
-			} else {
+			part, ok := p.mirrorLed(t.Topic, ask.Partition)
+			switch {
+			case !ok:
 				rest.Partitions = append(rest.Partitions, ask)
+			case !p.cfg.Virtual && p.deps.Leaders.IsBehind(p.cfg.Home, ids.TopicPartition{TopicID: part.TopicID, Partition: part.Partition}):
+				m := &mirrorOffset{topic: t.Topic, part: part, ask: ask}
+				m.fail(errNotLeaderOrFollower)
+				l.late = append(l.late, m)
+			default:
+				l.mirror = append(l.mirror, &mirrorOffset{topic: t.Topic, part: part, ask: ask})
 			}
 		}
 		if len(rest.Partitions) > 0 {
@@ -186,8 +200,10 @@ func (l *offsetLookup) run(ctx context.Context, up *conversation) error {
 		}
 		l.collect(resp.(*kmsg.ListOffsetsResponse))
 	}
-	if err := l.lookup(ctx, l.mirror, up.request); err != nil {
-		return fmt.Errorf("mirror partitions: %w", err)
+	if len(l.mirror) > 0 {
+		if err := l.lookup(ctx, l.mirror, up.request); err != nil {
+			return fmt.Errorf("mirror partitions: %w", err)
+		}
 	}
 	l.elsewhere(ctx)
 	return nil
@@ -267,12 +283,35 @@ func (l *offsetLookup) lookup(ctx context.Context, ms []*mirrorOffset, ask asker
 	if err := l.committed(ctx, clamp, ask); err != nil {
 		return err
 	}
+	if err := l.unreadable(ctx, clamp); err != nil {
+		return err
+	}
 	for _, m := range clamp {
 		if m.ok() {
 			m.clamp()
 		}
 	}
 	return nil
+}
+
+// unreadable asks again, under the sidecar's own identity, about what the caller may not
+// read. ListOffsets takes DESCRIBE only, which the broker has found the caller to have when it
+// gave him the ends of these partitions.
+func (l *offsetLookup) unreadable(ctx context.Context, ms []*mirrorOffset) error {
+	if l.p.deps.Brokers == nil {
+		return nil
+	}
+	var again []*mirrorOffset
+	for _, m := range ms {
+		if m.unreadable {
+			m.unreadable = false
+			m.answer = m.found
+			again = append(again, m)
+		}
+	}
+	return l.committed(ctx, again, func(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+		return l.p.deps.Brokers.Request(ctx, l.p.cfg.Home, req)
+	})
 }
 
 // clamp changes an answer about the replica's whole log into one about what consumers
@@ -332,7 +371,7 @@ func (l *offsetLookup) list(ctx context.Context, ms []*mirrorOffset, ask asker, 
 // watermark and the last stable offset, and no records.
 func (l *offsetLookup) committed(ctx context.Context, ms []*mirrorOffset, ask asker) error {
 	req := kmsg.NewPtrFetchRequest()
-	req.Version = fetchLeaders // by name, and followers answer
+	req.Version = fetchFlexible // by name, and followers answer
 	req.MaxBytes = 1
 	req.SessionEpoch = -1 // no session
 	req.IsolationLevel = l.req.IsolationLevel
@@ -383,8 +422,11 @@ func (l *offsetLookup) committed(ctx context.Context, ms []*mirrorOffset, ask as
 			}
 			delete(index, topicPartition{name, p.Partition})
 			switch {
-			case p.ErrorCode == 1: // the log was truncated in between
+			case p.ErrorCode == errOffsetOutOfRange: // the log was truncated in between
 				m.fail(errNotLeaderOrFollower)
+			case p.ErrorCode == errTopicAuthorization:
+				m.unreadable, m.found = true, m.answer
+				m.fail(p.ErrorCode)
 			case p.ErrorCode != errNone:
 				m.fail(p.ErrorCode)
 			case l.req.IsolationLevel == readCommitted:
@@ -402,7 +444,7 @@ func (l *offsetLookup) committed(ctx context.Context, ms []*mirrorOffset, ask as
 
 // response merges the answers in the order of the request.
 func (l *offsetLookup) response() *kmsg.ListOffsetsResponse {
-	for _, m := range l.mirror {
+	for _, m := range slices.Concat(l.mirror, l.late) {
 		l.answers[topicPartition{m.topic, m.ask.Partition}] = m.answer
 	}
 	resp := kmsg.NewPtrListOffsetsResponse()
@@ -464,7 +506,7 @@ func (c *conn) offsetForLeaderEpoch(r *request) (exchange, error) {
 				return nil, err
 			}
 			epochs := resp.(*kmsg.OffsetForLeaderEpochResponse)
-			c.p.answerEpochs(asked, epochs)
+			c.p.answerEpochs(c.ctx, asked, epochs)
 			if denied {
 				denyEpochs(epochs)
 			}
@@ -474,25 +516,87 @@ func (c *conn) offsetForLeaderEpoch(r *request) (exchange, error) {
 	return ex, nil
 }
 
-func (p *Proxy) answerEpochs(asked map[topicPartition]int32, resp *kmsg.OffsetForLeaderEpochResponse) {
+// epochPatience bounds the question to another sidecar's virtual broker. A consumer that gets
+// no answer asks again.
+const epochPatience = 5 * time.Second
+
+// answerEpochs answers for mirror partitions in the place of the home broker, which has found
+// the caller entitled to it and says that it does not lead. The virtual broker that leads is
+// asked, since nobody else knows where the newest epoch ends, nor which epochs it has begun a
+// moment ago: "unknown" would make a consumer begin at the start or the end of the log.
+func (p *Proxy) answerEpochs(ctx context.Context, asked map[topicPartition]int32, resp *kmsg.OffsetForLeaderEpochResponse) {
+	ctx, cancel := context.WithTimeout(ctx, epochPatience)
+	defer cancel()
+	elsewhere := map[int32]*epochQuestion{}
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
 		for j := range t.Partitions {
 			a := &t.Partitions[j]
-			epoch, ok := asked[topicPartition{t.Topic, a.Partition}]
+			tp := topicPartition{t.Topic, a.Partition}
+			epoch, ok := asked[tp]
 			if !ok || (a.ErrorCode != errNotLeaderOrFollower && a.ErrorCode != errUnknownTopicOrPartition) {
 				continue
 			}
-			a.ErrorCode = errNotLeaderOrFollower
-			id, ok := p.deps.View.Topic(t.Topic)
+			a.ErrorCode, a.LeaderEpoch, a.EndOffset = errNotLeaderOrFollower, -1, -1
+			part, ok := p.mirrorLed(t.Topic, a.Partition)
 			if !ok {
+				continue // a real broker leads by now
+			}
+			if part.Leader != p.cfg.IDs.Of(p.cfg.Home) && p.deps.Brokers != nil {
+				if elsewhere[part.Leader] == nil {
+					elsewhere[part.Leader] = newEpochQuestion()
+				}
+				elsewhere[part.Leader].add(tp, epoch, a)
 				continue
 			}
-			found, end, ready := p.deps.Lineage.EndOffset(ids.TopicPartition{TopicID: id, Partition: a.Partition}, epoch)
+			found, end, ready := p.deps.Lineage.EndOffset(ids.TopicPartition{TopicID: part.TopicID, Partition: a.Partition}, epoch)
 			if !ready {
 				continue // asked again; "unknown" would make the consumer reset
 			}
 			a.ErrorCode, a.LeaderEpoch, a.EndOffset = errNone, found, end
+		}
+	}
+	for leader, q := range elsewhere {
+		got, err := p.deps.Brokers.Request(ctx, leader, q.req)
+		if err != nil {
+			p.log.Warn("the leader of mirror partitions cannot be asked where epochs end", "broker", leader, "err", err)
+			continue
+		}
+		q.take(got.(*kmsg.OffsetForLeaderEpochResponse))
+	}
+}
+
+// epochQuestion is what one virtual broker is asked, as by a client that came to its listener.
+type epochQuestion struct {
+	req     *kmsg.OffsetForLeaderEpochRequest
+	answers map[topicPartition]*kmsg.OffsetForLeaderEpochResponseTopicPartition
+}
+
+func newEpochQuestion() *epochQuestion {
+	q := &epochQuestion{kmsg.NewPtrOffsetForLeaderEpochRequest(), map[topicPartition]*kmsg.OffsetForLeaderEpochResponseTopicPartition{}}
+	q.req.ReplicaID = consumerReplica
+	return q
+}
+
+func (q *epochQuestion) add(tp topicPartition, epoch int32, answer *kmsg.OffsetForLeaderEpochResponseTopicPartition) {
+	if n := len(q.req.Topics); n == 0 || q.req.Topics[n-1].Topic != tp.topic {
+		t := kmsg.NewOffsetForLeaderEpochRequestTopic()
+		t.Topic = tp.topic
+		q.req.Topics = append(q.req.Topics, t)
+	}
+	part := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	part.Partition, part.LeaderEpoch = tp.partition, epoch
+	t := &q.req.Topics[len(q.req.Topics)-1]
+	t.Partitions = append(t.Partitions, part)
+	q.answers[tp] = answer
+}
+
+func (q *epochQuestion) take(resp *kmsg.OffsetForLeaderEpochResponse) {
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if a := q.answers[topicPartition{t.Topic, p.Partition}]; a != nil && p.ErrorCode == errNone {
+				a.ErrorCode, a.LeaderEpoch, a.EndOffset = errNone, p.LeaderEpoch, p.EndOffset
+			}
 		}
 	}
 }

@@ -95,63 +95,15 @@ func (p *Proxy) isStateFetch(t *kmsg.FetchRequestTopic, version int16) bool {
 	return ok && t.TopicID == id
 }
 
-// fetchWithoutState passes on what of a Fetch does not go to the state topic. It makes no
-// session and ends one that there is: what a session holds cannot be seen in the requests
-// that follow, and the caller would not be told again that it is refused.
-func (c *conn) fetchWithoutState(r *request, req *kmsg.FetchRequest) (exchange, error) {
-	if r.version >= 7 && req.SessionEpoch > 0 {
-		// It has to say once more what it wants.
-		resp := kmsg.NewPtrFetchResponse()
-		resp.ErrorCode = errFetchSessionIDNotFound
-		return c.local(r.header, resp), nil
-	}
-	rest, named := *req, *req
-	rest.Topics, named.Topics = nil, nil
-	for _, t := range req.Topics {
-		if c.p.isStateFetch(&t, r.version) {
-			named.Topics = append(named.Topics, t)
-		} else {
-			rest.Topics = append(rest.Topics, t)
-		}
-	}
-	refused := refuseFetch(&named, func(ids.UUID, string, *kmsg.FetchResponseTopicPartition) int16 { return errTopicAuthorization })
-	if len(rest.Topics) == 0 {
-		return c.local(r.header, refused), nil
-	}
-	rest.SessionID, rest.SessionEpoch, rest.ForgottenTopics = 0, -1, nil
-	if r.version < 3 {
-		rest.MaxBytes = maxFetchBytes
-	}
-	ex := relayed(r.header)
-	if r.version < followersAnswer && !c.p.deps.Leaders.none() {
-		rest.Version = followersAnswer
-		ex.version = followersAnswer
-	}
-	ex.send = encodeRequest(&rest, r.correlation, r.clientID)
-	sent := rest.Version
-	ex.transform = func(body []byte) (kmsg.Response, error) {
-		resp, err := decodeResponse(r.key, sent, body)
-		if err != nil {
-			return nil, err
-		}
-		got := resp.(*kmsg.FetchResponse)
-		got.Topics = append(got.Topics, refused.Topics...)
-		if row := c.p.rows[r.key]; row.rewrite != nil {
-			row.rewrite(c.p, got)
-		}
-		got.SetVersion(r.version)
-		return got, nil
-	}
-	return ex, nil
-}
-
 // lightShareFetch streams a ShareFetch that does not name the state topic.
 func (c *conn) lightShareFetch(h header, size int) (exchange, bool, error) {
 	ok, err := c.lightRead(size, true)
 	if err != nil || !ok {
 		return exchange{}, false, err
 	}
-	return lightRewrite(c, h, size)
+	ex := relayed(h)
+	ex.transform = c.p.shareRewriter(h.version)
+	return ex, true, nil
 }
 
 // shareFetch passes on what of a ShareFetch does not go to the state topic.
@@ -167,8 +119,7 @@ func (c *conn) shareFetch(r *request) (exchange, error) {
 		return exchange{}, err
 	}
 	ex := r.forward()
-	rewrite := c.p.rewriter(r.key, r.version)
-	ex.transform = rewrite
+	ex.transform = c.p.shareRewriter(r.version)
 	if !denied {
 		return ex, nil
 	}
@@ -197,9 +148,7 @@ func (c *conn) shareFetch(r *request) (exchange, error) {
 		}
 		got := resp.(*kmsg.ShareFetchResponse)
 		got.Topics = append(got.Topics, refused...)
-		if row := c.p.rows[r.key]; row.rewrite != nil {
-			row.rewrite(c.p, got)
-		}
+		c.p.rewriteShares(got)
 		return got, nil
 	}
 	return ex, nil

@@ -74,6 +74,10 @@ func table() []row {
 			why: "answers name leaders and their addresses; the state topic is not for everybody",
 		},
 		{
+			key: int16(kmsg.ShareGroupHeartbeat), max: 1, at: atBoth, handle: (*conn).shareGroupHeartbeat,
+			why: "share groups cannot read mirror topics, and would never be told",
+		},
+		{
 			key: int16(kmsg.ShareAcknowledge), max: 2, at: atClient, rewrite: rewriteShareAcknowledge,
 			why: "answers name leaders and their addresses",
 		},

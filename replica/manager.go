@@ -156,6 +156,7 @@ func (m *Manager) tick() {
 				p.relieveLocked()
 				p.resumeLocked()
 				p.retryLocked(now)
+				p.giveUpAgainLocked(now)
 				p.assertLocked(now)
 				p.tellWaitLocked()
 			})
@@ -427,14 +428,14 @@ func (m *Manager) Status() []PartitionStatus {
 }
 
 // EndOffset answers a client's OffsetForLeaderEpoch from the lineage. ready is false when
-// the leader has not finished its takeover. Where another sidecar leads, the newest epoch
+// the leader does not know yet what real replicas have. Where another sidecar leads, the newest epoch
 // is open: its end is math.MaxInt64, which no position is above.
 func (m *Manager) EndOffset(tp ids.TopicPartition, epoch int32) (e int32, end int64, ready bool) {
 	if p := m.partition(tp); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.machine.Status().Phase != leading.Off {
-			return p.machine.EndOffsetFor(epoch)
+			return p.machine.ClientEndOffsetFor(epoch)
 		}
 	}
 	mt, ok := m.state.MirrorTopic(tp.TopicID)

@@ -390,6 +390,9 @@ func TestR4UnknownLeaderEpochUntilReady(t *testing.T) {
 	check("asking for high watermarks")
 	r.marks(nil)
 	check("probing")
+	if e, o, ready := r.m.ClientEndOffsetFor(4); !ready || e != 4 || o != 80 {
+		t.Errorf("probing: a client is answered %d, %d, %t", e, o, ready)
+	}
 	if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
 		t.Fatal(err)
 	}

@@ -331,3 +331,14 @@ func (m *Machine) lowestStart() (int64, bool) {
 	}
 	return low, ok
 }
+
+// ClientEndOffsetFor answers a client's OffsetForLeaderEpoch. It does not wait for the source as
+// followers do: a client has seen nothing above S, which is on every in-sync replica, and reads
+// on from these while the source is away.
+func (m *Machine) ClientEndOffsetFor(epoch int32) (e int32, end int64, ready bool) {
+	if m.phase != Probing && m.phase != Refused {
+		return m.EndOffsetFor(epoch)
+	}
+	e, end = m.follow().EndOffsetFor(epoch, m.s)
+	return e, end, true
+}

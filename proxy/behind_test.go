@@ -1,0 +1,386 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+)
+
+// latePart is a mirror partition that broker 1 has a replica of which is not in sync.
+func latePart(topic string, id ids.UUID, partition int32) *metadata.Partition {
+	p := mirrorPart(topic, id, partition)
+	p.ISR = []int32{10001, 2}
+	return p
+}
+
+func TestBehind(t *testing.T) {
+	view := newFakeView()
+	l := NewLeaders(view, testVirtual)
+	tp := ids.TopicPartition{TopicID: topicID(1)}
+	before := uint64(0)
+	for i, tc := range []struct {
+		part *metadata.Partition
+		late bool
+	}{
+		{mirrorPart("m", topicID(1), 0), false},
+		{latePart("m", topicID(1), 0), true},
+		{latePart("m", topicID(1), 0), true},
+		{mirrorPart("m", topicID(1), 0), false},
+		{latePart("m", topicID(1), 0), true},
+		{&metadata.Partition{ // no real replica is any better
+			Topic: "m", TopicID: topicID(1), Replicas: []int32{10001, 2, 1}, ISR: []int32{10001}, Leader: 10001,
+		}, false},
+		{&metadata.Partition{ // a real leader answers for itself
+			Topic: "m", TopicID: topicID(1), Replicas: []int32{10001, 2, 1}, ISR: []int32{10001, 2}, Leader: 2,
+		}, false},
+		{latePart("m", topicID(1), 0), true},
+		{nil, false},
+		{latePart("m", topicID(1), 0), true},
+		{ordinaryPart("m", topicID(1), 0), false},
+	} {
+		if tc.part == nil {
+			view.remove(topicID(1))
+		} else {
+			view.put(tc.part)
+		}
+		generation, some := l.Behind(1)
+		if some != tc.late || l.IsBehind(1, tp) != tc.late {
+			t.Errorf("step %d: broker 1 is behind: %t, %t; want %t", i, some, l.IsBehind(1, tp), tc.late)
+		}
+		if tc.late && i != 2 && generation == before || generation < before {
+			t.Errorf("step %d: generation %d after %d", i, generation, before)
+		}
+		before = generation
+		if _, some := l.Behind(2); some || l.IsBehind(2, tp) {
+			t.Errorf("step %d: broker 2 is behind", i)
+		}
+	}
+}
+
+// wholeBroker answers a Fetch for each partition of the request, by name or id, with the
+// error that code gives, and records.
+func wholeBroker(t testing.TB, records int, code func(topic string, id ids.UUID, partition int32) int16) script {
+	return answers(t, func(req kmsg.Request) kmsg.Response {
+		r, ok := req.(*kmsg.FetchRequest)
+		if !ok {
+			return req.ResponseKind()
+		}
+		resp := refuseFetch(r, func(id ids.UUID, topic string, out *kmsg.FetchResponseTopicPartition) int16 {
+			out.RecordBatches = pattern(records)
+			return code(topic, id, out.Partition)
+		})
+		if r.SessionEpoch >= 0 {
+			resp.SessionID = 9
+		}
+		return resp
+	})
+}
+
+func fetchBoth(version int16, view *fakeView, session, epoch int32, topics ...string) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version, req.ReplicaID, req.SessionID, req.SessionEpoch = version, -1, session, epoch
+	for _, topic := range topics {
+		rt := kmsg.NewFetchRequestTopic()
+		rt.Topic = topic
+		rt.TopicID, _ = view.Topic(topic)
+		for i := range int32(2) {
+			p := kmsg.NewFetchRequestTopicPartition()
+			p.Partition = i
+			rt.Partitions = append(rt.Partitions, p)
+		}
+		req.Topics = append(req.Topics, rt)
+	}
+	return req
+}
+
+// A consumer that reads from a replica which falls out of the ISR is sent to another one, also
+// if it is in a session, where nothing says what it reads.
+func TestConsumersLeaveAReplicaThatIsBehind(t *testing.T) {
+	for version := int16(4); version <= 18; version++ {
+		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
+			view := newFakeView(mirrorPart("m", topicID(1), 0), mirrorPart("m", topicID(1), 1),
+				ordinaryPart("o", topicID(2), 0), ordinaryPart("o", topicID(2), 1))
+			b := startBroker(t, wholeBroker(t, 100, func(string, ids.UUID, int32) int16 { return 0 }))
+			s := setup{view: view}
+			_, addr := s.start(t, b)
+			ask := func(c *client, req *kmsg.FetchRequest) *kmsg.FetchResponse { return c.ask(req).(*kmsg.FetchResponse) }
+			codes := func(resp *kmsg.FetchResponse) map[string]int16 {
+				out := map[string]int16{}
+				for _, rt := range resp.Topics {
+					name := rt.Topic
+					if version >= fetchTopicIDs {
+						name, _ = view.TopicName(rt.TopicID)
+					}
+					for _, p := range rt.Partitions {
+						out[fmt.Sprintf("%s-%d", name, p.Partition)] = p.ErrorCode
+						if (p.ErrorCode == 0) != (len(p.RecordBatches) > 0) || p.RecordBatches == nil {
+							t.Errorf("partition %+v", p)
+						}
+					}
+				}
+				return out
+			}
+			sessions := version >= 7
+			c, other := dial(t, addr), dial(t, addr)
+			first := ask(c, fetchBoth(version, view, 0, 0, "m", "o"))
+			if len(codes(first)) != 4 || sessions && first.SessionID != 9 {
+				t.Fatalf("in sync: %+v", first)
+			}
+			ask(other, fetchBoth(version, view, 0, 0, "o"))
+
+			view.put(latePart("m", topicID(1), 1))
+			if sessions {
+				for _, c := range []*client{c, other} {
+					if resp := ask(c, fetchBoth(version, view, 9, 1)); resp.ErrorCode != errFetchSessionIDNotFound {
+						t.Fatalf("session goes on: %+v", resp)
+					}
+				}
+			}
+			resp := ask(c, fetchBoth(version, view, 0, 0, "m", "o"))
+			want := map[string]int16{"m-0": 0, "m-1": errNotLeaderOrFollower, "o-0": 0, "o-1": 0}
+			if got := codes(resp); len(got) != len(want) || resp.SessionID != 0 {
+				t.Errorf("answered %+v", resp)
+			} else {
+				for k, v := range want {
+					if got[k] != v {
+						t.Errorf("%s: error %d, want %d", k, got[k], v)
+					}
+				}
+			}
+			// Who reads nothing of it goes on with a session, once that is known.
+			resp = ask(other, fetchBoth(version, view, 0, 0, "o"))
+			if len(codes(resp)) != 2 || sessions && resp.SessionID != 9 {
+				t.Errorf("another consumer: %+v", resp)
+			}
+			if sessions {
+				if resp := ask(other, fetchBoth(version, view, 9, 1)); resp.ErrorCode != 0 || resp.SessionID != 9 {
+					t.Errorf("another consumer's session: %+v", resp)
+				}
+				if resp := ask(other, fetchBoth(version, view, 9, 2, "m")); resp.ErrorCode != errFetchSessionIDNotFound {
+					t.Errorf("taken into a session: %+v", resp)
+				}
+			}
+			view.put(mirrorPart("m", topicID(1), 1))
+			resp = ask(c, fetchBoth(version, view, 0, 0, "m", "o"))
+			if got := codes(resp); got["m-1"] != 0 || len(got) != 4 || sessions && resp.SessionID != 9 {
+				t.Errorf("in sync again: %+v", resp)
+			}
+		})
+	}
+}
+
+// What a replica says about an offset that it does not have yet is not passed on: consumers
+// would begin again at one of the ends.
+func TestOutOfRangeOfAReplicaThatIsBehind(t *testing.T) {
+	for version := int16(4); version <= 18; version++ {
+		for _, records := range []int{0, 20 << 10} { // in place, and on its way
+			t.Run(fmt.Sprintf("v%d %d bytes", version, records), func(t *testing.T) {
+				view := newFakeView(mirrorPart("m", topicID(1), 0), mirrorPart("m", topicID(1), 1),
+					ordinaryPart("o", topicID(2), 0), ordinaryPart("o", topicID(2), 1))
+				b := startBroker(t, wholeBroker(t, records, func(string, ids.UUID, int32) int16 {
+					// It falls out while the request is under way.
+					view.put(latePart("m", topicID(1), 1))
+					return errOffsetOutOfRange
+				}))
+				s := setup{view: view}
+				_, addr := s.start(t, b)
+				resp := dial(t, addr).ask(fetchBoth(version, view, 0, 0, "o", "m")).(*kmsg.FetchResponse)
+				late := errOffsetNotAvailable
+				if version < followersAnswer {
+					late = errNotLeaderOrFollower
+				}
+				for i, want := range [][]int16{{errOffsetOutOfRange, errOffsetOutOfRange}, {errOffsetOutOfRange, late}} {
+					for j, code := range want {
+						if p := resp.Topics[i].Partitions[j]; p.ErrorCode != code || !bytes.Equal(p.RecordBatches, pattern(records)) {
+							t.Errorf("partition %d of topic %d: error %d, %d bytes; want %d", j, i, p.ErrorCode, len(p.RecordBatches), code)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestOffsetsOfAReplicaThatIsBehind(t *testing.T) {
+	view := newFakeView(latePart("m", topicID(1), 0), mirrorPart("m", topicID(1), 1))
+	b := startBroker(t, followingBroker(t))
+	for _, virtual := range []bool{false, true} {
+		s := setup{view: view}
+		s.cfg.Virtual = virtual
+		_, addr := s.start(t, b)
+		req := kmsg.NewPtrListOffsetsRequest()
+		req.Version, req.ReplicaID = 7, -1
+		rt := kmsg.NewListOffsetsRequestTopic()
+		rt.Topic = "m"
+		for i := range int32(2) {
+			p := kmsg.NewListOffsetsRequestTopicPartition()
+			p.Partition, p.Timestamp = i, latest
+			rt.Partitions = append(rt.Partitions, p)
+		}
+		req.Topics = append(req.Topics, rt)
+		got := dial(t, addr).ask(req).(*kmsg.ListOffsetsResponse).Topics[0].Partitions
+		want := int16(errNotLeaderOrFollower)
+		if virtual {
+			want = errNone // nobody else is there to ask
+		}
+		if len(got) != 2 || got[0].ErrorCode != want || got[1].ErrorCode != 0 || got[1].Offset != 80 {
+			t.Errorf("virtual %t: %+v", virtual, got)
+		}
+	}
+}
+
+// Consumers of old versions that come around the proxy cannot be sent anywhere else.
+func TestOldConsumersAroundTheProxy(t *testing.T) {
+	view := newFakeView(mirrorPart("m", topicID(1), 0), mirrorPart("m", topicID(1), 1))
+	for version := int16(4); version < followersAnswer; version++ {
+		b := startBroker(t, wholeBroker(t, 100, func(string, ids.UUID, int32) int16 { return 0 }))
+		s := setup{view: view}
+		s.cfg.Virtual = true
+		_, addr := s.start(t, b)
+		resp := dial(t, addr).ask(fetchBoth(version, view, 0, 0, "m")).(*kmsg.FetchResponse)
+		if p := resp.Topics[0].Partitions[1]; p.ErrorCode != 0 || !bytes.Equal(p.RecordBatches, pattern(100)) {
+			t.Errorf("v%d: %+v", version, p)
+		}
+		for _, r := range b.requests() {
+			if r.key == int16(kmsg.Fetch) && r.version != followersAnswer {
+				t.Errorf("v%d: the broker got version %d", version, r.version)
+			}
+		}
+	}
+}
+
+// leaderElsewhere is the virtual broker 10002; it knows where epochs of topic m end.
+type leaderElsewhere struct{ down bool }
+
+func (l leaderElsewhere) Request(_ context.Context, broker int32, req kmsg.Request) (kmsg.Response, error) {
+	r, ok := req.(*kmsg.OffsetForLeaderEpochRequest)
+	if l.down || !ok || broker != 10002 || r.ReplicaID != consumerReplica {
+		return nil, errors.New("nobody is there")
+	}
+	resp := epochErrors(r, errNone)
+	for i := range resp.Topics {
+		for j := range resp.Topics[i].Partitions {
+			p := &resp.Topics[i].Partitions[j]
+			p.LeaderEpoch, p.EndOffset = r.Topics[i].Partitions[j].LeaderEpoch, 50+int64(p.Partition)
+			if p.Partition == 2 {
+				p.ErrorCode, p.LeaderEpoch, p.EndOffset = 75, -1, -1 // it has just been elected
+			}
+		}
+	}
+	return resp, nil
+}
+
+// unknownLineage has not read yet what the leader has written of its newest epoch.
+type unknownLineage struct{}
+
+func (unknownLineage) EndOffset(ids.TopicPartition, int32) (int32, int64, bool) { return -1, -1, true }
+
+// Where another sidecar leads it is asked: what this one has read of its lineage may be old, and
+// "unknown" makes consumers begin at one of the log's ends.
+func TestEpochsAreAskedWhereTheLeaderIs(t *testing.T) {
+	view := newFakeView()
+	for i := range int32(3) {
+		p := mirrorPart("m", topicID(1), i)
+		p.Leader = 10002
+		view.put(p)
+	}
+	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+		return epochErrors(req.(*kmsg.OffsetForLeaderEpochRequest), errNotLeaderOrFollower)
+	}))
+	for _, down := range []bool{false, true} {
+		s := setup{view: view}
+		s.deps.Lineage, s.deps.Brokers = unknownLineage{}, leaderElsewhere{down}
+		_, addr := s.start(t, b)
+		req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+		req.Version, req.ReplicaID = 4, -1
+		rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
+		rt.Topic = "m"
+		for i := range int32(3) {
+			p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+			p.Partition, p.LeaderEpoch = i, 5
+			rt.Partitions = append(rt.Partitions, p)
+		}
+		req.Topics = append(req.Topics, rt)
+		type answer struct {
+			code  int16
+			epoch int32
+			end   int64
+		}
+		var got []answer
+		for _, p := range dial(t, addr).ask(req).(*kmsg.OffsetForLeaderEpochResponse).Topics[0].Partitions {
+			got = append(got, answer{p.ErrorCode, p.LeaderEpoch, p.EndOffset})
+		}
+		later := answer{errNotLeaderOrFollower, -1, -1}
+		want := []answer{{0, 5, 50}, {0, 5, 51}, later}
+		if down {
+			want = []answer{later, later, later}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("leader down: %t: got %v, want %v", down, got, want)
+		}
+	}
+}
+
+func TestShareGroups(t *testing.T) {
+	view := newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("o", topicID(2), 0))
+	script := answers(t, func(req kmsg.Request) kmsg.Response {
+		r, ok := req.(*kmsg.ShareFetchRequest)
+		if !ok {
+			return req.ResponseKind()
+		}
+		resp := kmsg.NewPtrShareFetchResponse()
+		for _, id := range []ids.UUID{topicID(1), topicID(2)} {
+			rt := kmsg.NewShareFetchResponseTopic()
+			rt.TopicID = id
+			rp := kmsg.NewShareFetchResponseTopicPartition()
+			rp.ErrorCode, rp.Records = errNotLeaderOrFollower, []byte{}
+			rt.Partitions = append(rt.Partitions, rp)
+			resp.Topics = append(resp.Topics, rt)
+		}
+		resp.Version = r.Version
+		return resp
+	})
+	for _, virtual := range []bool{false, true} {
+		b := startBroker(t, func(c net.Conn, h header, frame []byte) []byte { return script(c, h, frame) })
+		s := setup{view: view}
+		s.cfg.Virtual = virtual
+		_, addr := s.start(t, b)
+		c := dial(t, addr)
+		for version := int16(0); version <= 1; version++ {
+			heartbeat := func(epoch int32, topics ...string) *kmsg.ShareGroupHeartbeatResponse {
+				req := kmsg.NewPtrShareGroupHeartbeatRequest()
+				req.Version, req.GroupID, req.MemberEpoch, req.SubscribedTopicNames = version, "g", epoch, topics
+				return c.ask(req).(*kmsg.ShareGroupHeartbeatResponse)
+			}
+			for _, r := range []*kmsg.ShareGroupHeartbeatResponse{heartbeat(0, "o"), heartbeat(3), heartbeat(-1, "m")} {
+				if r.ErrorCode != 0 {
+					t.Errorf("v%d: refused: %+v", version, r)
+				}
+			}
+			r := heartbeat(0, "o", "m")
+			if r.ErrorCode != errPolicyViolation || r.ErrorMessage == nil || !bytes.Contains([]byte(*r.ErrorMessage), []byte("--stop --mirror dr --topics m")) {
+				t.Errorf("v%d: %+v", version, r)
+			}
+		}
+		for version := int16(1); version <= 2; version++ {
+			req := kmsg.NewPtrShareFetchRequest()
+			req.Version = version
+			resp := c.ask(req).(*kmsg.ShareFetchResponse)
+			if p := resp.Topics[0].Partitions[0]; p.ErrorCode != errTopicAuthorization || p.ErrorMessage == nil {
+				t.Errorf("v%d: mirror partition %+v", version, p)
+			}
+			if p := resp.Topics[1].Partitions[0]; p.ErrorCode != errNotLeaderOrFollower {
+				t.Errorf("v%d: ordinary partition %+v", version, p)
+			}
+		}
+	}
+}
