@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,6 +38,9 @@ type Config struct {
 	Compute    func(node int32, advertised HostPort) (told HostPort, ok bool)
 	// Dial opens an upstream connection. Its context ends with DialTimeout.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// TLS, if any, is what clients are served with. Dial finds the client's certificate with
+	// ClientCertificate.
+	TLS *tls.Config
 	// ReadOnlyError is what writers to a mirror topic get.
 	ReadOnlyError readonly.ErrorCode
 
@@ -57,6 +61,8 @@ type Config struct {
 	MaxStall time.Duration
 	// DialTimeout bounds opening an upstream connection; default 10 s.
 	DialTimeout time.Duration
+	// HandshakeTimeout bounds a client's TLS handshake; default 10 s.
+	HandshakeTimeout time.Duration
 }
 
 func (c *Config) defaults() error {
@@ -73,6 +79,7 @@ func (c *Config) defaults() error {
 	c.MaxIdle = cmpDefault(c.MaxIdle, 10*time.Minute)
 	c.MaxStall = cmpDefault(c.MaxStall, 30*time.Second)
 	c.DialTimeout = cmpDefault(c.DialTimeout, 10*time.Second)
+	c.HandshakeTimeout = cmpDefault(c.HandshakeTimeout, 10*time.Second)
 	return nil
 }
 
@@ -94,6 +101,8 @@ type Proxy struct {
 	untold  untold
 	buffers *buffers
 	budget  *semaphore.Weighted
+	// handshakes that failed are logged at a bounded rate: anybody can fail.
+	handshakes logLimit
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
