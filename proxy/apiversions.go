@@ -1,51 +1,44 @@
 package proxy
 
 import (
-	"context"
 	"encoding/binary"
-	"net"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// apiVersions asks the home broker and clamps its answer to the table.
+// apiVersions lets the home broker answer, and clamps its answer to the table. The broker also
+// answers a version that nobody knows (KIP-511): in version 0, with the error and its range.
 func (c *conn) apiVersions(r *request) (exchange, error) {
 	ex := relayed(r.header)
-	if r.version > c.p.rows[keyAPIVersions].max {
-		// KIP-511: a client newer than this proxy gets the answer of version 0, with the
-		// error and the ranges, and asks again. The body of its request is not read.
-		var resp *kmsg.ApiVersionsResponse
-		ex.converse = func(ctx context.Context, up *conversation) error {
-			req := kmsg.NewPtrApiVersionsRequest()
-			got, err := up.request(ctx, req)
-			if err != nil {
-				return err
-			}
-			resp = got.(*kmsg.ApiVersionsResponse)
-			c.p.clamp(resp)
-			resp.ErrorCode = errUnsupportedVersion
-			return nil
-		}
-		ex.answer = func(context.Context) (net.Buffers, error) {
-			return net.Buffers{appendResponse(nil, resp, r.correlation)}, nil
-		}
-		return ex, nil
-	}
 	ex.send = r.raw
-	if r.version >= 5 {
-		// KIP-1242: the broker would find that it is not the node or cluster that was
-		// asked for, which is right and of no use.
+	known := r.version >= 0 && r.version <= c.p.rows[keyAPIVersions].max
+	if known && r.version >= 5 && c.p.cfg.Virtual {
+		// KIP-1242: a client that looks for the virtual broker has found it, but who answers is a
+		// real one. At a client listener the broker is who clients believe it to be, and tells
+		// those who meant another one.
 		req, err := decode(r, kmsg.NewPtrApiVersionsRequest())
 		if err != nil {
 			return exchange{}, err
 		}
-		req.NodeID, req.ClusterID = -1, nil
-		ex.send = encodeRequest(req, r.correlation, r.clientID)
+		if req.NodeID == c.p.cfg.IDs.Of(c.p.cfg.Home) {
+			req.NodeID = -1
+			ex.send = encodeRequest(req, r.correlation, r.clientID)
+		}
 	}
 	ex.transform = func(body []byte) (kmsg.Response, error) {
+		refused := len(body) >= 2 && int16(binary.BigEndian.Uint16(body)) == errUnsupportedVersion
+		if !known && !refused {
+			// The broker is newer than this proxy, and its answer cannot be read here.
+			resp := kmsg.NewPtrApiVersionsResponse()
+			resp.ErrorCode = errUnsupportedVersion
+			own := kmsg.NewApiVersionsResponseApiKey()
+			own.ApiKey, own.MaxVersion = keyAPIVersions, c.p.rows[keyAPIVersions].max
+			resp.ApiKeys = append(resp.ApiKeys, own)
+			return resp, nil
+		}
 		version := r.version
-		if len(body) >= 2 && int16(binary.BigEndian.Uint16(body)) == errUnsupportedVersion {
-			version = 0 // an older broker's KIP-511 answer
+		if refused {
+			version = 0
 		}
 		got, err := decodeResponse(keyAPIVersions, version, body)
 		if err != nil {
@@ -60,9 +53,6 @@ func (c *conn) apiVersions(r *request) (exchange, error) {
 // clamp takes away what the proxy cannot read of the APIs in its table, and adds the
 // mirror APIs.
 func (p *Proxy) clamp(resp *kmsg.ApiVersionsResponse) {
-	if resp.ErrorCode != errNone && len(resp.ApiKeys) == 0 {
-		return
-	}
 	kept := resp.ApiKeys[:0]
 	for _, k := range resp.ApiKeys {
 		if r := p.rows[k.ApiKey]; r != nil {
@@ -73,8 +63,8 @@ func (p *Proxy) clamp(resp *kmsg.ApiVersionsResponse) {
 		}
 	}
 	resp.ApiKeys = kept
-	if p.deps.Mirror == nil {
-		return
+	if p.deps.Mirror == nil || resp.ErrorCode != errNone {
+		return // what comes with an error are the versions to ask again in
 	}
 	for _, key := range p.deps.Mirror.Keys() {
 		k := kmsg.NewApiVersionsResponseApiKey()

@@ -15,100 +15,142 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
-// apiBroker answers ApiVersions with ranges beyond what the proxy knows, and hangs up
-// on versions above max as brokers before KIP-511 would not.
-func apiBroker(t testing.TB, max int16) script {
+// apiBroker is a broker of a future release: it knows ApiVersions up to a version, offers
+// versions beyond what the proxy knows and an API that nobody knows, and answers as KIP-511 has it.
+func apiBroker(t testing.TB, max int16, identity func(*kmsg.ApiVersionsRequest)) script {
 	return func(_ net.Conn, h header, frame []byte) []byte {
 		resp := kmsg.NewPtrApiVersionsResponse()
 		if h.key != keyAPIVersions {
 			t.Errorf("API %d", h.key)
 			return nil
 		}
-		resp.Version = h.version
-		if h.version > max {
-			resp.Version, resp.ErrorCode = 0, errUnsupportedVersion
-		} else if h.version >= 5 {
+		own := kmsg.ApiVersionsResponseApiKey{ApiKey: keyAPIVersions, MaxVersion: max}
+		switch {
+		case h.version < 0 || h.version > max:
+			resp.ErrorCode = errUnsupportedVersion
+			resp.ApiKeys = append(resp.ApiKeys, own)
+			return appendResponse(nil, resp, h.correlation)
+		case h.version > 5: // of a form that kmsg does not know
+			return frameOf(append(binary.BigEndian.AppendUint32(nil, uint32(h.correlation)), 0, 0, 0xff, 0xff, 0xff))
+		case h.version == 5 && identity != nil:
 			req := kmsg.NewPtrApiVersionsRequest()
 			req.Version = h.version
-			if err := req.ReadFrom(frame[h.size:]); err != nil || req.NodeID != -1 || req.ClusterID != nil || req.ClientSoftwareName != "sw" {
+			if err := req.ReadFrom(frame[h.size:]); err != nil || req.ClientSoftwareName != "sw" {
 				t.Errorf("request %+v, %v", req, err)
 			}
+			identity(req)
 		}
-		for _, key := range []int16{int16(kmsg.Produce), int16(kmsg.Fetch), int16(kmsg.OffsetCommit), keyAPIVersions} {
-			resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key, MinVersion: 0, MaxVersion: 99})
+		resp.Version = h.version
+		for _, key := range []int16{int16(kmsg.Produce), int16(kmsg.Fetch), int16(kmsg.OffsetCommit), 4711} {
+			resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key, MaxVersion: 99})
 		}
+		// Below what the proxy knows nothing is left of an API.
+		resp.ApiKeys = append(resp.ApiKeys, own, kmsg.ApiVersionsResponseApiKey{ApiKey: int16(kmsg.DeleteTopics), MinVersion: 98, MaxVersion: 99})
+		resp.SupportedFeatures = []kmsg.ApiVersionsResponseSupportedFeature{{Name: "metadata.version", MinVersion: 1, MaxVersion: 77}}
+		resp.FinalizedFeaturesEpoch = 12
+		resp.FinalizedFeatures = []kmsg.ApiVersionsResponseFinalizedFeature{{Name: "metadata.version", MinVersionLevel: 1, MaxVersionLevel: 77}}
 		return appendResponse(nil, resp, h.correlation)
 	}
 }
 
 func TestApiVersions(t *testing.T) {
-	wantRanges := func(t *testing.T, keys []kmsg.ApiVersionsResponseApiKey) {
-		t.Helper()
-		want := map[int16]int16{int16(kmsg.Produce): 13, int16(kmsg.Fetch): 18, int16(kmsg.OffsetCommit): 99, keyAPIVersions: 5, 12794: 0, 12799: 0}
-		if len(keys) != len(want) {
-			t.Errorf("%d keys, want %d", len(keys), len(want))
-		}
-		for _, k := range keys {
-			if want[k.ApiKey] != k.MaxVersion {
-				t.Errorf("key %d up to %d, want %d", k.ApiKey, k.MaxVersion, want[k.ApiKey])
-			}
-		}
-	}
-	for version := int16(0); version <= 5; version++ {
-		for _, brokers := range []int16{5, 3} {
-			t.Run(fmt.Sprintf("v%d at a broker of v%d", version, brokers), func(t *testing.T) {
-				b := startBroker(t, apiBroker(t, brokers))
-				s := setup{}
-				s.deps.Mirror = &fakeHandler{}
-				_, addr := s.start(t, b)
-				req := kmsg.NewPtrApiVersionsRequest()
-				req.Version = version
-				req.ClientSoftwareName, req.ClientSoftwareVersion = "sw", "1"
-				req.NodeID, req.ClusterID = 2, &testClientID
-				c := dial(t, addr)
-				c.send(req, 3)
-				frame, err := readFrame(c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				resp := kmsg.NewPtrApiVersionsResponse()
-				resp.Version = version
-				if version > brokers {
-					resp.Version = 0
-				}
-				if err := resp.ReadFrom(frame[4:]); err != nil {
-					t.Fatal(err)
-				}
-				if (resp.ErrorCode == errUnsupportedVersion) != (version > brokers) {
-					t.Errorf("error %d", resp.ErrorCode)
-				}
-				wantRanges(t, resp.ApiKeys)
-			})
-		}
-	}
-	t.Run("newer than the proxy", func(t *testing.T) {
-		b := startBroker(t, apiBroker(t, 9))
+	start := func(t *testing.T, brokers int16) *client {
+		b := startBroker(t, apiBroker(t, brokers, nil))
 		s := setup{}
 		s.deps.Mirror = &fakeHandler{}
 		_, addr := s.start(t, b)
-		c := dial(t, addr)
-		// Of such a version only the header is known.
-		if _, err := c.Write(frameOf([]byte{0, 18, 0, 8, 0, 0, 0, 9, 0xff, 0xff, 0, 0xde, 0xad})); err != nil {
-			t.Fatal(err)
-		}
+		return dial(t, addr)
+	}
+	receive := func(t *testing.T, c *client, version int16) *kmsg.ApiVersionsResponse {
+		t.Helper()
 		frame, err := readFrame(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp := kmsg.NewPtrApiVersionsResponse()
-		if err := resp.ReadFrom(frame[4:]); err != nil {
-			t.Fatal(err)
+		resp.Version = version
+		if err := resp.ReadFrom(frame[4:]); err != nil || binary.BigEndian.Uint32(frame) != 9 {
+			t.Fatalf("%x: %v", frame, err)
 		}
-		if resp.ErrorCode != errUnsupportedVersion || binary.BigEndian.Uint32(frame) != 9 {
-			t.Errorf("%+v", resp)
-		}
-		wantRanges(t, resp.ApiKeys)
-	})
+		return resp
+	}
+	for version := int16(0); version <= 5; version++ {
+		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
+			c := start(t, 9)
+			req := kmsg.NewPtrApiVersionsRequest()
+			req.Version = version
+			req.ClientSoftwareName, req.ClientSoftwareVersion = "sw", "1"
+			c.send(req, 9)
+			resp := receive(t, c, version)
+			want := map[int16]int16{int16(kmsg.Produce): 13, int16(kmsg.Fetch): 18, int16(kmsg.OffsetCommit): 99, 4711: 99, keyAPIVersions: 5, 12794: 0, 12799: 0}
+			got := make(map[int16]int16)
+			for _, k := range resp.ApiKeys {
+				got[k.ApiKey] = k.MaxVersion
+			}
+			if !maps.Equal(got, want) || resp.ErrorCode != errNone {
+				t.Errorf("error %d, %v, want %v", resp.ErrorCode, got, want)
+			}
+			if version >= 3 && (len(resp.SupportedFeatures) != 1 || resp.FinalizedFeaturesEpoch != 12 || resp.FinalizedFeatures[0].MaxVersionLevel != 77) {
+				t.Errorf("features %+v", resp)
+			}
+		})
+	}
+	for name, tc := range map[string]struct{ version, brokers, want int16 }{
+		"newer than both":                   {12, 9, 5},
+		"newer than the proxy":              {8, 9, 5},
+		"newer than both, of an old broker": {6, 3, 3},
+		"newer than an old broker":          {4, 3, 3},
+		"negative":                          {-1, 9, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, tc.brokers)
+			// Of such a version only the header is known.
+			if _, err := c.Write(frameOf([]byte{0, 18, byte(tc.version >> 8), byte(tc.version), 0, 0, 0, 9, 0xff, 0xff, 0, 0xde, 0xad})); err != nil {
+				t.Fatal(err)
+			}
+			resp := receive(t, c, 0)
+			if resp.ErrorCode != errUnsupportedVersion || len(resp.ApiKeys) != 1 || resp.ApiKeys[0].ApiKey != keyAPIVersions || resp.ApiKeys[0].MaxVersion != tc.want {
+				t.Errorf("%+v", resp)
+			}
+			// The connection goes on.
+			req := kmsg.NewPtrApiVersionsRequest()
+			c.send(req, 9)
+			if resp := receive(t, c, 0); resp.ErrorCode != errNone {
+				t.Errorf("then: %+v", resp)
+			}
+		})
+	}
+}
+
+// Who looks for the virtual broker at its listener finds it, although a real one answers; whoever
+// else looks for a broker is told by the broker whether it is the one.
+func TestApiVersionsIdentity(t *testing.T) {
+	for name, tc := range map[string]struct {
+		virtual     bool
+		asked, want int32
+	}{
+		"client listener, home":      {false, 1, 1},
+		"client listener, another":   {false, 2, 2},
+		"virtual listener, virtual":  {true, 10001, -1},
+		"virtual listener, another":  {true, 10002, 10002},
+		"virtual listener, anything": {true, -1, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got kmsg.ApiVersionsRequest
+			b := startBroker(t, apiBroker(t, 5, func(r *kmsg.ApiVersionsRequest) { got = *r }))
+			s := setup{}
+			s.cfg.Virtual = tc.virtual
+			_, addr := s.start(t, b)
+			req := kmsg.NewPtrApiVersionsRequest()
+			req.Version = 5
+			req.ClientSoftwareName, req.ClientSoftwareVersion = "sw", "1"
+			req.NodeID, req.ClusterID = tc.asked, &testClientID
+			dial(t, addr).ask(req)
+			if got.NodeID != tc.want || got.ClusterID == nil || *got.ClusterID != testClientID {
+				t.Errorf("the broker was asked for %d of %v, want %d", got.NodeID, got.ClusterID, tc.want)
+			}
+		})
+	}
 }
 
 // fakeHandler echoes bodies.

@@ -353,6 +353,7 @@ func FuzzParseHeader(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 9, 0, 0, 0, 9, 0xff, 0xff, 1, 5, 2, 1, 1, 0xaa})
 	f.Add(encodeRequest(produceRequest(9, 1, "t", 0), 1, nil)[4:])
 	flex := newFlexTable().flexible
+	fuzzed := &Proxy{cfg: Config{IDs: testVirtual}, deps: Deps{View: newFakeView()}}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := parseHeader(b, flex)
 		if err != nil {
@@ -373,9 +374,9 @@ func FuzzParseHeader(f *testing.F) {
 			}
 		}
 		if h.key == int16(kmsg.Fetch) {
-			fi := &fetchInspector{version: 16}
+			fi := &fetchInspector{p: fuzzed, version: max(h.version, followersAnswer), transform: func([]byte) (kmsg.Response, error) { return nil, nil }}
 			w := &sliceWalker{cursor{b: b[h.size:]}}
-			fi.walk(w, func([]byte) {}, func() {})
+			fi.walk(w, overwriting{fi})
 		}
 	})
 }

@@ -45,7 +45,7 @@ func table() []row {
 	return []row{
 		{
 			key: keyAPIVersions, max: 5, at: atBoth, handle: (*conn).apiVersions,
-			why: "versions are clamped to what the proxy reads, the mirror APIs are added, and the identity asked for (KIP-1242) is the proxy's, not the broker's",
+			why: "versions are clamped to what the proxy reads, the mirror APIs are added, and who looks for the virtual broker (KIP-1242) has found it",
 		},
 		{
 			key: int16(kmsg.SASLHandshake), max: 1, at: atBoth, handle: (*conn).saslHandshake,
