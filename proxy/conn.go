@@ -240,6 +240,8 @@ func (c *conn) readFrame() error {
 	switch {
 	case size < 0:
 		return because(reasonMalformed, "request of %d bytes", size)
+	case size > c.p.cfg.MaxFrame && looksLikeTLS(size):
+		return because(reasonMalformed, "the client speaks TLS, which this listener does not (listener.security.protocol.map)")
 	case size > c.p.cfg.MaxFrame:
 		return because(reasonOversized, "request of %d bytes, at most %d are accepted (socket.request.max.bytes)", size, c.p.cfg.MaxFrame)
 	}
@@ -265,8 +267,9 @@ func (c *conn) readFrame() error {
 	if r == nil {
 		return c.stream(relayed(h), size)
 	}
-	if h.version > r.max && r.key != keyAPIVersions {
-		return because(reasonMalformed, "%s request of version %d, at most %d is known", kmsg.NameForKey(h.key), h.version, r.max)
+	if (h.version < 0 || h.version > r.max) && r.key != keyAPIVersions {
+		// Brokers hang up too: there is no form of an answer that the client could read.
+		return because(reasonMalformed, "%s request of version %d, known are 0 to %d", c.p.apiName(h.key), h.version, r.max)
 	}
 	if r.light != nil {
 		ex, ok, err := r.light(c, h, size)

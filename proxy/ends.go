@@ -24,6 +24,7 @@ const (
 	reasonStalledRequest reason = "stalled_request" // the client has sent half a request
 	reasonOversized      reason = "oversized"       // a request above socket.request.max.bytes
 	reasonMalformed      reason = "malformed"       // a request that is none
+	reasonHandshake      reason = "tls_handshake"   // it failed
 	reasonRefusedWrite   reason = "refused_write"   // with acks=0, as Kafka does
 	reasonDrained        reason = "drained"         // the sidecar ends, nothing was due
 	reasonStopped        reason = "stopped"         // the sidecar ends, and waited long enough
@@ -34,7 +35,7 @@ const (
 func reasons() []reason {
 	return []reason{
 		reasonClientClosed, reasonClientGone, reasonBrokerClosed, reasonUnreachable, reasonNoAnswer, reasonIdle, reasonSlowReader,
-		reasonStalledRequest, reasonOversized, reasonMalformed, reasonRefusedWrite, reasonDrained, reasonStopped, reasonError,
+		reasonStalledRequest, reasonOversized, reasonMalformed, reasonHandshake, reasonRefusedWrite, reasonDrained, reasonStopped, reasonError,
 	}
 }
 

@@ -232,13 +232,15 @@ func (p *Proxy) add(nc net.Conn) {
 		p:      p,
 		id:     p.lastID,
 		log:    p.log.With("session", p.lastID, "client", from),
-		client: nc,
+		client: p.secured(nc),
 	}
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
 	p.conns[c] = struct{}{}
 	p.conn.begin()
 	p.wg.Go(func() {
-		c.run()
+		if c.handshake() {
+			c.run()
+		}
 		p.deps.Limits.release(from)
 		p.mu.Lock()
 		defer p.mu.Unlock()

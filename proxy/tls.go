@@ -26,7 +26,7 @@ func (c *conn) handshake() bool {
 	if !ok {
 		return true
 	}
-	ctx, cancel := context.WithTimeoutCause(c.ctx, c.p.cfg.HandshakeTimeout, fmt.Errorf("no TLS handshake within %v", c.p.cfg.HandshakeTimeout))
+	ctx, cancel := context.WithTimeoutCause(c.ctx, c.p.cfg.HandshakeTimeout, because(reasonHandshake, "no TLS handshake within %v", c.p.cfg.HandshakeTimeout))
 	defer cancel()
 	err := tc.HandshakeContext(ctx)
 	if err == nil {
@@ -35,14 +35,26 @@ func (c *conn) handshake() bool {
 		return true
 	}
 	_ = c.client.Close()
-	c.close(errClientClosed)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		err = context.Cause(ctx)
+	switch cause := context.Cause(ctx); {
+	case c.isDraining():
+		err = errDrained
+	case cause != nil:
+		err = cause
+	default:
+		// Whoever only looks whether somebody listens, as load balancers do, has not failed.
+		if closed := clientError(err); errors.Is(closed, errClientClosed) {
+			err = closed
+		}
 	}
-	// Whoever only looks whether somebody listens, as load balancers do, has not failed.
-	if !errors.Is(clientError(err), errClientClosed) && !errors.Is(err, errStopped) && !c.isDraining() {
+	if reasonOf(err) == reasonError {
+		err = because(reasonHandshake, "%w", handshakeError(err))
+	}
+	c.close(err)
+	why := reasonOf(err)
+	c.p.conn.end(why)
+	if why == reasonHandshake {
 		if others, ok := c.p.handshakes.allow(time.Now()); ok {
-			c.log.Warn("TLS handshake of a client failed", "error", handshakeError(err), "not logged before", others)
+			c.log.Warn("TLS handshake of a client failed", "error", err, "not logged before", others)
 		}
 	}
 	return false
