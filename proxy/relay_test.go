@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -60,6 +61,36 @@ func TestRelayIsByteForByte(t *testing.T) {
 			}
 			if !bytes.Equal(got[4:], payload) {
 				t.Fatal("response differs")
+			}
+			if reqs := b.requests(); len(reqs) != 1 || !bytes.Equal(frameOf(reqs[0].frame), sent) {
+				t.Fatal("request differs")
+			}
+		})
+	}
+}
+
+// What the proxy has no business with is not its business in any version, nor is what nobody
+// knows: the broker says what it makes of it.
+func TestUnknownIsRelayedUntouched(t *testing.T) {
+	for name, head := range map[string][]byte{
+		"version beyond kmsg's": {0, byte(kmsg.OffsetCommit), 0, 99},
+		"version negative":      {0, byte(kmsg.OffsetCommit), 0xff, 0xff},
+		"API of a later Kafka":  {0, 250, 0, 3},
+		"API negative":          {0xff, 0xfe, 0, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBroker(t, echo)
+			s := setup{view: newFakeView(mirrorPart("m", topicID(1), 0))}
+			s.deps.Mirror = &fakeHandler{}
+			_, addr := s.start(t, b)
+			c := dial(t, addr)
+			sent := frameOf(append(slices.Clone(head), "\x00\x00\x00\x2anot even a header"...))
+			if _, err := c.Write(sent); err != nil {
+				t.Fatal(err)
+			}
+			got, err := readFrame(c)
+			if err != nil || string(got[4:]) != "not even a header" {
+				t.Fatalf("got %q, %v", got, err)
 			}
 			if reqs := b.requests(); len(reqs) != 1 || !bytes.Equal(frameOf(reqs[0].frame), sent) {
 				t.Fatal("request differs")
@@ -140,17 +171,21 @@ func TestPipelinedAnswersComeInOrder(t *testing.T) {
 
 func TestBadFramesEndTheConnection(t *testing.T) {
 	for name, frame := range map[string][]byte{
-		"too large":       {0x7f, 0, 0, 0, 0, 0},
-		"negative":        {0xff, 0xff, 0xff, 0xff, 0, 0},
-		"too short":       {0, 0, 0, 4, 0, 3, 0, 0},
-		"version too new": frameOf([]byte{0, byte(kmsg.Metadata), 0, 99, 0, 0, 0, 1, 0xff, 0xff, 0}),
-		"header ends":     frameOf([]byte{0, byte(kmsg.ListOffsets), 0, 7, 0, 0, 0, 1, 0, 9, 0}),
-		"bad body":        frameOf([]byte{0, byte(kmsg.ListOffsets), 0, 7, 0, 0, 0, 1, 0xff, 0xff, 0, 1, 2, 3}),
-		"bad produce":     frameOf([]byte{0, byte(kmsg.Produce), 0, 9, 0, 0, 0, 1, 0xff, 0xff, 0, 1}),
+		"too large":          {0x7f, 0, 0, 0, 0, 0},
+		"negative":           {0xff, 0xff, 0xff, 0xff, 0, 0},
+		"too short":          {0, 0, 0, 4, 0, 3, 0, 0},
+		"version too new":    frameOf([]byte{0, byte(kmsg.Metadata), 0, 99, 0, 0, 0, 1, 0xff, 0xff, 0}),
+		"version negative":   frameOf([]byte{0, byte(kmsg.Metadata), 0xff, 0xff, 0, 0, 0, 1, 0xff, 0xff, 0}),
+		"mirror API too new": mirrorFrame(12794, 1, ""),
+		"header ends":        frameOf([]byte{0, byte(kmsg.ListOffsets), 0, 7, 0, 0, 0, 1, 0, 9, 0}),
+		"bad body":           frameOf([]byte{0, byte(kmsg.ListOffsets), 0, 7, 0, 0, 0, 1, 0xff, 0xff, 0, 1, 2, 3}),
+		"bad produce":        frameOf([]byte{0, byte(kmsg.Produce), 0, 9, 0, 0, 0, 1, 0xff, 0xff, 0, 1}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := startBroker(t, echo)
-			_, addr := new(setup).start(t, b)
+			var s setup
+			s.deps.Mirror = &fakeHandler{}
+			_, addr := s.start(t, b)
 			c := dial(t, addr)
 			if _, err := c.Write(frame); err != nil {
 				t.Fatal(err)
