@@ -30,8 +30,24 @@ const (
 )
 
 // Keys lists the APIs that Handle serves.
-func (c *Coordinator) Keys() []int16 {
+func (c *Coordinator) Keys() []int16 { return Keys() }
+
+// Keys lists the API keys that coordinators serve.
+func Keys() []int16 {
 	return []int16{12794, 12795, 12796, 12798, 12799, 12800, 12801, 12802, 12803, 12804, 12806, 12850, 12851, 12852}
+}
+
+// NotYet answers a request with an error, for a process that has no coordinator yet.
+func NotYet(key, version int16, body []byte, why error) ([]byte, error) {
+	req := protocol.RequestForKey(key)
+	if req == nil || version != 0 {
+		return nil, fmt.Errorf("mirror API %d version %d is not served", key, version)
+	}
+	req.SetVersion(version)
+	if err := req.ReadFrom(body); err != nil {
+		return nil, fmt.Errorf("%s: %w", protocol.Name(key), err)
+	}
+	return failed(req, why).AppendTo(nil), nil
 }
 
 // Handle serves one request: version 0 bodies in, the answer's body out. An error means

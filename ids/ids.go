@@ -15,6 +15,19 @@ func (u UUID) String() string { return base64.RawURLEncoding.EncodeToString(u[:]
 // IsZero tells whether u is Kafka's ZERO_UUID, which means "no id".
 func (u UUID) IsZero() bool { return u == UUID{} }
 
+// MarshalText writes what String returns.
+func (u UUID) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (u *UUID) UnmarshalText(text []byte) error {
+	parsed, err := ParseUUID(string(text))
+	if err != nil {
+		return err
+	}
+	*u = parsed
+	return nil
+}
+
 // ParseUUID reads the text form that String writes.
 func ParseUUID(s string) (UUID, error) {
 	b, err := base64.RawURLEncoding.DecodeString(s)

@@ -110,6 +110,8 @@ type Deps struct {
 	Fences  *Fences
 	Brokers Brokers
 	Metrics Metrics
+	// Late stands for parts that come later; nil: all are there.
+	Late *Late
 	// Limits are shared by all proxies for clients; nil: those of a proxy of its own.
 	Limits *Limits
 	// Connections counts connections; the zero value counts nowhere.
@@ -159,11 +161,11 @@ func (noMetrics) Refused(int16, readonly.Refused) {}
 // stateTopic holds the mirrors' state.
 const stateTopic = "__cluster_mirror_state"
 
-// caughtUp tells whether the metadata log has been read to its end.
+// caughtUp tells whether the metadata log has been read to its end, and is followed.
 func (p *Proxy) caughtUp() bool {
 	select {
 	case <-p.deps.CaughtUp:
-		return true
+		return !p.deps.Late.dated()
 	default:
 		return false
 	}
@@ -172,7 +174,7 @@ func (p *Proxy) caughtUp() bool {
 // readRules are the rules as of now.
 func (p *Proxy) readRules() readonly.Rules {
 	r := p.rules
-	r.Pending = !p.caughtUp()
+	r.Pending = !p.caughtUp() && !p.deps.Late.remembers()
 	if !p.deps.Fences.none() {
 		r.Fenced = p.deps.Fences.Left
 	}
@@ -182,6 +184,9 @@ func (p *Proxy) readRules() readonly.Rules {
 // mirrorOf is the readonly.Lookup: a partition is read only while a virtual replica is
 // assigned to it, or a state other than STOPPED is recorded.
 func (p *Proxy) mirrorOf(t readonly.Topic, partition int32) (string, bool) {
+	if p.deps.Late.unknown(p.deps.View, t) {
+		return "", true
+	}
 	id := t.ID
 	if id.IsZero() {
 		var ok bool
@@ -216,6 +221,9 @@ func (p *Proxy) readOnly(id ids.UUID, partition int32) bool {
 
 // unsure tells whether a partition that has virtual replicas may be an ordinary topic's.
 func (p *Proxy) unsure(t readonly.Topic, partition int32) bool {
+	if p.deps.Late.dated() {
+		return true
+	}
 	id := t.ID
 	if id.IsZero() {
 		id, _ = p.deps.View.Topic(t.Name)

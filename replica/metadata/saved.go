@@ -1,0 +1,53 @@
+package metadata
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+)
+
+// SavedTopic is what of a topic another process can begin with before it has read the log: that
+// it is there, and the partitions of those that have virtual replicas. Of all others nothing
+// but the name is needed to know that they are ordinary topics.
+type SavedTopic struct {
+	Name       string       `json:"name"`
+	ID         ids.UUID     `json:"id"`
+	Partitions []*Partition `json:"partitions,omitempty"`
+	// Held says that it was read only although it had no virtual replicas.
+	Held bool `json:"held,omitempty"`
+}
+
+// Save returns what Restore takes, in the order of names. held is asked for each topic without
+// virtual replicas.
+func (i *Image) Save(held func(partitions []*Partition) bool) []SavedTopic {
+	i.mu.RLock()
+	out := make([]SavedTopic, 0, len(i.st.topics))
+	for id, t := range i.st.topics {
+		// The partitions themselves are never changed.
+		out = append(out, SavedTopic{Name: t.name, ID: id, Partitions: slices.Clone(t.partitions)})
+	}
+	i.mu.RUnlock()
+	slices.SortFunc(out, func(a, b SavedTopic) int { return strings.Compare(a.Name, b.Name) })
+	virtual := func(p *Partition) bool { return slices.ContainsFunc(p.Replicas, i.virtual.Is) }
+	for n := range out {
+		t := &out[n]
+		if !slices.ContainsFunc(t.Partitions, virtual) {
+			t.Held = held(t.Partitions)
+			t.Partitions = nil
+		}
+	}
+	return out
+}
+
+// Restore lets the image say what was saved, until an observer has read the log. Offset tells
+// that nothing has been read.
+func (i *Image) Restore(topics []SavedTopic) {
+	next := newState(i.virtual)
+	for _, t := range topics {
+		next.addTopic(t.ID, t.Name)
+		next.topics[t.ID].partitions = t.Partitions
+		next.partitions += len(t.Partitions)
+	}
+	i.replace(next)
+}
