@@ -68,11 +68,28 @@ const authorityLasts = 30 * time.Second
 // authority is what the home broker is known to grant to the caller. The broker is
 // asked on the caller's own connection: a broker hangs up on whoever has not
 // authenticated, and so does the proxy then.
+//
+// It is asked again from time to time: a session has an end (connections.max.reauth.ms), of
+// which a broker that is sent nothing says nothing, and rights are taken away.
 type authority struct {
-	authenticated atomic.Bool
-	// follower is until when the caller is known to have CLUSTER_ACTION, Unix nanoseconds.
-	follower atomic.Int64
+	authenticated believed
+	follower      believed // the caller has CLUSTER_ACTION
 }
+
+// believed is a verdict of the broker's that holds for authorityLasts.
+type believed struct{ until atomic.Int64 }
+
+// Store keeps a verdict.
+func (b *believed) Store(v bool) {
+	until := int64(0)
+	if v {
+		until = time.Now().Add(authorityLasts).UnixNano()
+	}
+	b.until.Store(until)
+}
+
+// Load tells whether the verdict is known, and not too old.
+func (b *believed) Load() bool { return time.Now().UnixNano() < b.until.Load() }
 
 // mustAuthenticate makes sure that the broker has accepted the caller before an
 // exchange is answered here.
@@ -105,9 +122,7 @@ func (c *conn) authenticate(ctx context.Context, up *conversation) error {
 }
 
 // isFollower tells whether the caller is known to be a broker.
-func (c *conn) isFollower() bool {
-	return time.Now().UnixNano() < c.authority.follower.Load()
-}
+func (c *conn) isFollower() bool { return c.authority.follower.Load() }
 
 // askFollower asks the broker whether the caller has CLUSTER_ACTION: a follower's Fetch
 // of a topic that does not exist says UNKNOWN_TOPIC_ID to who has it, and
@@ -132,7 +147,7 @@ func (c *conn) askFollower(ctx context.Context, up *conversation) (bool, error) 
 		for _, p := range t.Partitions {
 			if p.ErrorCode == errUnknownTopicID || p.ErrorCode == errUnknownTopicOrPartition {
 				c.authority.authenticated.Store(true)
-				c.authority.follower.Store(time.Now().Add(authorityLasts).UnixNano())
+				c.authority.follower.Store(true)
 				return true, nil
 			}
 		}

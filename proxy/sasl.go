@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -12,48 +14,62 @@ import (
 // in SaslAuthenticate requests, which are relayed as any other.
 type tokens struct {
 	left int
-	// asn1: the number is not known before (GSSAPI). Its tokens are empty or begin with
-	// a byte that is not zero, requests that follow begin with a zero byte.
-	asn1 bool
+	// open: the number is not known before (GSSAPI, and mechanisms that are not Kafka's own).
+	// Tokens are taken to be empty or to begin with a byte that is not zero, as text and ASN.1
+	// do; requests that follow begin with a zero byte.
+	open bool
 }
 
-func (t *tokens) pending() bool { return t.left > 0 || t.asn1 }
+func (t *tokens) pending() bool { return t.left > 0 || t.open }
 
 // take tells whether a frame, given by its first byte if it has one, is a token.
 func (t *tokens) take(first []byte) bool {
-	if t.asn1 {
+	if t.open {
 		if len(first) == 0 || first[0] != 0 {
 			return true
 		}
-		t.asn1 = false
+		t.open = false
 		return false
 	}
 	t.left--
 	return true
 }
 
-// tokensOf returns what follows a handshake of version 0.
-func tokensOf(mechanism string) (tokens, error) {
+// tokensOf returns what follows a handshake of version 0. Whether the broker knows the
+// mechanism is for it to say.
+func tokensOf(mechanism string) tokens {
 	switch {
 	case mechanism == "PLAIN", mechanism == "OAUTHBEARER":
-		return tokens{left: 1}, nil
+		return tokens{left: 1}
 	case strings.HasPrefix(mechanism, "SCRAM-"):
-		return tokens{left: 2}, nil
-	case mechanism == "GSSAPI":
-		return tokens{asn1: true}, nil
+		return tokens{left: 2}
 	}
-	return tokens{}, fmt.Errorf("SASL mechanism %q: it is not known how many tokens follow a handshake of version 0", mechanism)
+	return tokens{open: true}
 }
 
 func (c *conn) saslHandshake(r *request) (exchange, error) {
-	if r.version == 0 {
-		req, err := decode(r, kmsg.NewPtrSASLHandshakeRequest())
-		if err != nil {
-			return exchange{}, err
-		}
-		if c.tokens, err = tokensOf(req.Mechanism); err != nil {
-			return exchange{}, err
-		}
+	if r.version > 0 {
+		return r.forward(), nil
 	}
-	return r.forward(), nil
+	req, err := decode(r, kmsg.NewPtrSASLHandshakeRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	// What follows is taken for tokens, and so for nobody's business here, only once the broker
+	// takes it for tokens as well: it refuses handshakes at any time and goes on to take requests.
+	ex := relayed(r.header)
+	var resp *kmsg.SASLHandshakeResponse
+	ex.converse = func(ctx context.Context, up *conversation) error {
+		got, err := up.request(ctx, req)
+		if err != nil {
+			return fmt.Errorf("SASL handshake: %w", err)
+		}
+		resp = got.(*kmsg.SASLHandshakeResponse)
+		if resp.ErrorCode == errNone {
+			c.tokens = tokensOf(req.Mechanism) // the reader waits
+		}
+		return nil
+	}
+	ex.answer = func(context.Context) (net.Buffers, error) { return responseFrame(resp, r.header) }
+	return ex, nil
 }
