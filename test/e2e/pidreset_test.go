@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -224,29 +223,14 @@ func saramaPartition(ctx context.Context, seeds []string, topic string, committe
 	return out, nil
 }
 
-// librdkafkaVersion is the release of its Python client, which brings the library along.
-const librdkafkaVersion = "2.6.1"
-
-// librdkafka reads a topic with librdkafka. Its Python client is installed into the build
-// folder when it is not there; the test is skipped where it cannot be had.
+// librdkafka reads a topic with librdkafka. The test is skipped where it cannot be had.
 func (e *env) librdkafka(t *testing.T, topic, isolation string) ([]string, error) {
 	t.Helper()
-	dir := filepath.Join("..", "..", "build", "librdkafka-"+librdkafkaVersion)
-	python := filepath.Join(dir, "bin", "python")
-	if err := exec.Command(python, "-c", "import confluent_kafka").Run(); err != nil {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		if err := os.RemoveAll(dir); err != nil {
-			return nil, err
-		}
-		for _, args := range [][]string{
-			{"python3", "-m", "venv", dir},
-			{python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "confluent-kafka==" + librdkafkaVersion},
-		} {
-			if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
-				t.Skipf("librdkafka cannot be had here: %v: %v\n%s", args, err, out)
-			}
-		}
+	install, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	python, err := harness.Librdkafka(install)
+	if err != nil {
+		t.Skip(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
