@@ -1,0 +1,198 @@
+package consumers
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
+)
+
+// sessionVersions are those that begin or change something, for CI.
+func sessionVersions() []int16 {
+	if !harness.Full() {
+		return []int16{7, 10, 11, 12, 13, maxFetch}
+	}
+	var out []int16
+	for v := int16(7); v <= maxFetch; v++ {
+		out = append(out, v)
+	}
+	return out
+}
+
+// session is a fetch session with a mirror topic and an ordinary one in it.
+type session struct {
+	side
+	version   int16
+	id, epoch int32
+	next      map[string]int64
+}
+
+// testSessions goes through a session of each version: what is named once is remembered, what is
+// forgotten is not answered any more, and what does not fit is refused.
+func (e *env) testSessions(t *testing.T) {
+	src, dst := e.srcClient(t), client(t, e.dst.Proxies(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	write := func(topic string) {
+		t.Helper()
+		cl := src
+		if topic == ordinary {
+			cl = dst
+		}
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("v")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, version := range sessionVersions() {
+		proxies := e.proxies(t)
+		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
+			s := &session{side: proxies[i%len(proxies)], version: version, next: map[string]int64{}}
+			for _, topic := range []string{growing, ordinary} {
+				end, err := listOffset(e.dst.Sidecars[i%len(proxies)].Proxy, topic, 0, 0)
+				if topic == ordinary { // only its leader says
+					ends, err2 := e.dstAdmin.ListEndOffsets(t.Context(), topic)
+					if err = err2; err == nil {
+						o, _ := ends.Lookup(topic, 0)
+						end = o.Offset
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.next[topic] = end
+			}
+			if got := s.fetch(t, growing, ordinary); len(got) != 2 || s.id == 0 {
+				t.Fatalf("begun as session %d with %v", s.id, got)
+			}
+			if got := s.fetch(t); len(got) != 0 {
+				t.Errorf("nothing is new: %v", got)
+			}
+			write(growing)
+			s.until(t, growing)
+			write(ordinary)
+			s.until(t, ordinary)
+			s.forget(t, growing)
+			write(growing)
+			write(ordinary)
+			s.until(t, ordinary)
+			s.refused(t)
+		})
+	}
+}
+
+func (s *session) request(named ...string) *kmsg.FetchRequest {
+	req := fetchRequest(s.version, s.id, s.epoch, 0)
+	req.MaxWaitMillis, req.MinBytes = 300, 1
+	for _, topic := range named {
+		addFetch(req, s.side, topic, 0, s.next[topic])
+	}
+	return req
+}
+
+// fetch names some of the topics, and gives those that the answer is about.
+func (s *session) fetch(t *testing.T, named ...string) []string {
+	t.Helper()
+	return s.take(t, s.request(named...))
+}
+
+func (s *session) take(t *testing.T, req *kmsg.FetchRequest) []string {
+	t.Helper()
+	resp := s.ask(t, req).(*kmsg.FetchResponse)
+	if resp.ErrorCode != 0 || s.id != 0 && resp.SessionID != s.id {
+		t.Fatalf("epoch %d of session %d: error %d, session %d", s.epoch, s.id, resp.ErrorCode, resp.SessionID)
+	}
+	s.id = resp.SessionID
+	s.epoch++
+	var out []string
+	for _, rt := range resp.Topics {
+		topic := rt.Topic
+		for name, id := range s.ids {
+			if s.version >= 13 && id == rt.TopicID {
+				topic = name
+			}
+		}
+		for _, p := range rt.Partitions {
+			if p.ErrorCode != 0 {
+				t.Fatalf("%s: error %d", topic, p.ErrorCode)
+			}
+			all, err := batches(p.RecordBatches)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range all {
+				if b.FirstOffset != s.next[topic] {
+					t.Errorf("%s: got offset %d, want %d", topic, b.FirstOffset, s.next[topic])
+				}
+				s.next[topic] = b.FirstOffset + int64(b.LastOffsetDelta) + 1
+			}
+			if len(all) > 0 || s.epoch == 1 {
+				out = append(out, topic) // else its high watermark has moved, or its log start
+			}
+		}
+	}
+	return out
+}
+
+// until fetches on until records of a topic come, and nothing of any other.
+func (s *session) until(t *testing.T, topic string) {
+	t.Helper()
+	var named []string
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		got := s.fetch(t, named...)
+		named = nil
+		if slices.Contains(got, topic) {
+			if len(got) > 1 {
+				t.Errorf("got %v", got)
+			}
+			if again := s.fetch(t, topic); len(again) > 0 { // it names its new offset
+				t.Errorf("got %v twice", again)
+			}
+			return
+		}
+		if len(got) > 0 {
+			t.Errorf("got %v", got)
+			named = got
+		}
+	}
+	t.Fatalf("no records of %s", topic)
+}
+
+func (s *session) forget(t *testing.T, topic string) {
+	t.Helper()
+	req := s.request()
+	f := kmsg.NewFetchRequestForgottenTopic()
+	f.Topic, f.TopicID, f.Partitions = topic, s.ids[topic], []int32{0}
+	req.ForgottenTopics = append(req.ForgottenTopics, f)
+	if got := s.take(t, req); len(got) > 0 {
+		t.Errorf("forgotten %s, got %v", topic, got)
+	}
+	delete(s.next, topic)
+}
+
+// refused sends what does not fit the session.
+func (s *session) refused(t *testing.T) {
+	t.Helper()
+	for _, tc := range []struct {
+		id, epoch int32
+		want      *kerr.Error
+	}{
+		{s.id, s.epoch + 5, kerr.InvalidFetchSessionEpoch},
+		{s.id + 1, 1, kerr.FetchSessionIDNotFound},
+	} {
+		resp := s.ask(t, fetchRequest(s.version, tc.id, tc.epoch, 0)).(*kmsg.FetchResponse)
+		if resp.ErrorCode != tc.want.Code {
+			t.Errorf("session %d, epoch %d: error %d, want %v", tc.id, tc.epoch, resp.ErrorCode, tc.want)
+		}
+	}
+	// It is ended, and there is no such session any more.
+	if resp := s.ask(t, fetchRequest(s.version, s.id, -1, 0)).(*kmsg.FetchResponse); resp.ErrorCode != 0 {
+		t.Errorf("end of the session: error %d", resp.ErrorCode)
+	}
+	if resp := s.ask(t, s.request()).(*kmsg.FetchResponse); resp.ErrorCode != kerr.FetchSessionIDNotFound.Code {
+		t.Errorf("after its end: error %d", resp.ErrorCode)
+	}
+}
