@@ -13,7 +13,8 @@ import (
 const (
 	// checkEvery is how old what is known of the files may be at a handshake.
 	checkEvery = time.Second
-	// expiresSoon is from when on the end of a certificate is warned of, once a day.
+	// expiresSoon is from when on the end of a certificate is warned of, once a day; of those
+	// that are replaced every few days, from the last quarter of their life on.
 	expiresSoon = 14 * 24 * time.Hour
 	warnEvery   = 24 * time.Hour
 )
@@ -123,7 +124,11 @@ func (w *Watched) load() error {
 }
 
 func (w *Watched) warnOfEnd(now time.Time) {
-	if w.leaf == nil || now.Sub(w.warned) < warnEvery || now.Before(w.leaf.NotAfter.Add(-expiresSoon)) && !now.Before(w.leaf.NotBefore) {
+	if w.leaf == nil || now.Sub(w.warned) < warnEvery {
+		return
+	}
+	soon := min(expiresSoon, w.leaf.NotAfter.Sub(w.leaf.NotBefore)/4)
+	if now.Before(w.leaf.NotAfter.Add(-soon)) && !now.Before(w.leaf.NotBefore) {
 		return
 	}
 	w.warned = now

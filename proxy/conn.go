@@ -518,7 +518,7 @@ func (c *conn) deliverLocal(ex *exchange) error {
 }
 
 func (c *conn) writeClient(frame net.Buffers) error {
-	if _, err := frame.WriteTo(c.client); err != nil {
+	if err := c.p.writeFrame(c.client, frame); err != nil {
 		return fmt.Errorf("write to the client: %w", clientError(err))
 	}
 	return nil

@@ -308,9 +308,11 @@ func (s *setup) start(t testing.TB, b *fakeBroker) (*Proxy, string) {
 	s.cfg.Name = "TEST"
 	s.cfg.IDs = testVirtual
 	s.cfg.Home = 1
-	s.cfg.Dial = func(ctx context.Context) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "tcp", b.ln.Addr().String())
+	if s.cfg.Dial == nil {
+		s.cfg.Dial = func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", b.ln.Addr().String())
+		}
 	}
 	s.deps.View = s.view
 	if s.deps.Mirrors == nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -72,10 +73,51 @@ func handshakeError(err error) error {
 	if errors.As(err, &header) {
 		return fmt.Errorf("the client does not speak TLS (its security.protocol is not SSL or SASL_SSL): %w", err)
 	}
-	var alert tls.AlertError
-	if errors.As(err, &alert) {
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" {
 		return fmt.Errorf("the client refused, mostly because it does not trust this listener's certificate or asked for another host: %w", err)
 	}
+	return err
+}
+
+// tlsRecord is the most that one TLS record holds.
+const tlsRecord = 16 << 10
+
+// writeFrame writes the pieces of a frame: on TCP by one call of the kernel's, on TLS in as
+// few records as they fill, since each is a call. Encryption copies them anyway.
+func (p *Proxy) writeFrame(to net.Conn, frame net.Buffers) error {
+	if _, ok := to.(*tls.Conn); !ok || len(frame) == 1 {
+		_, err := frame.WriteTo(to)
+		return err
+	}
+	return p.gather(to, frame)
+}
+
+func (p *Proxy) gather(to io.Writer, frame net.Buffers) error {
+	buf := p.buffers.get(tlsRecord)
+	defer buf.release()
+	held := buf.b[:0]
+	for _, piece := range frame {
+		for len(held)+len(piece) >= tlsRecord {
+			if len(held) == 0 {
+				whole := len(piece) &^ (tlsRecord - 1)
+				if _, err := to.Write(piece[:whole]); err != nil {
+					return err
+				}
+				piece = piece[whole:]
+				continue
+			}
+			n := tlsRecord - len(held)
+			if _, err := to.Write(append(held, piece[:n]...)); err != nil {
+				return err
+			}
+			held, piece = held[:0], piece[n:]
+		}
+		held = append(held, piece...)
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	_, err := to.Write(held)
 	return err
 }
 
