@@ -25,6 +25,17 @@ func mayChangeMinISR(v ids.Virtual, parts []*metadata.Partition, own int, have, 
 	})
 }
 
+// exposes tells whether a change of min.insync.replicas may make visible what clients write around a
+// mirror whose write lock does not keep them out: a lower one, where a real broker leads. A virtual
+// replica needs none to get in sync there, and the lower one can be set once it leads (R21).
+func exposes(v ids.Virtual, parts []*metadata.Partition, have, want string) bool {
+	now, err := strconv.Atoi(have)
+	next, errNext := strconv.Atoi(want)
+	return err == nil && errNext == nil && next < now && slices.ContainsFunc(parts, func(p *metadata.Partition) bool {
+		return p.Leader >= 0 && !v.Is(p.Leader) && slices.ContainsFunc(p.Replicas, v.Is)
+	})
+}
+
 // ownMinISR is a mirror topic's own min.insync.replicas as far as it is known without asking
 // anybody; 0 if it is not.
 func (c *Coordinator) ownMinISR(t Topic) int {

@@ -555,7 +555,8 @@ func (r *Reconciler) lock(ctx context.Context, t Topic, parts []*metadata.Partit
 	minISR = configuredMinISR(t, minISR)
 	virtual := r.countedVirtual(parts, there)
 	want := lockConfigs(minISR, max(virtual, r.behindForeign(t, parts)-minISR))
-	if mayChangeMinISR(r.c.cfg.Virtual, parts, minISR, have[configMinISR], want[configMinISR]) {
+	if bare := r.banRefused(topicKey{t.Mirror, t.Name}); mayChangeMinISR(r.c.cfg.Virtual, parts, minISR, have[configMinISR], want[configMinISR]) &&
+		!(bare && exposes(r.c.cfg.Virtual, parts, have[configMinISR], want[configMinISR])) {
 		change := differing(have, want)
 		if now, to := have[configMinISR], change[configMinISR]; to != nil && now != "" {
 			r.log.Info("min.insync.replicas of a mirror topic follows the sidecars that are there", "mirror", t.Mirror, "topic", t.Name, "was", now, "is", *to)

@@ -3,39 +3,54 @@ package replica
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
 )
 
 // another tells whether the source's log is certainly not the one that real replicas hold below an
 // offset, although their epochs agree: a source that was restored from a backup goes on under epochs
-// that were used before. The last batch that a replica shows is compared. What the cleaner took out
+// that were used before. The last batch that the replicas show is compared. What the cleaner took out
 // on either side, what the source deleted below start, and replicas that do not answer, prove nothing.
 func (p *partition) another(ctx context.Context, src Source, below, start int64) (bool, error) {
 	img := p.m.image.Partition(p.tp)
 	if img == nil {
 		return false, nil
 	}
-	for _, id := range p.m.cfg.Virtual.Real(img.ISR) {
-		here, err := p.m.lastBatch(ctx, id, p, below)
-		if err != nil {
-			p.log.Warn("asking a replica for its last batch", "broker", id, "error", err)
-			continue
-		}
-		if here == nil || here.LastOffset() < start {
-			continue
-		}
-		there, err := src.BatchAt(ctx, p.topic, p.tp.Partition, here.LastOffset())
-		if err != nil {
-			return false, err
-		}
-		if there != nil && here.Anchor().Refutes(there.Anchor()) {
-			p.log.Warn("the source holds another batch than the mirror", "broker", id, "offset", here.BaseOffset(), "theirs", there.BaseOffset())
-			return true, nil
-		}
+	here := p.lastShown(ctx, p.m.cfg.Virtual.Real(img.ISR), below)
+	if here == nil || here.LastOffset() < start {
 		return false, nil
 	}
-	return false, nil
+	// After a divergence the source may end within the batch.
+	there, err := src.BatchAt(ctx, p.topic, p.tp.Partition, min(here.LastOffset(), below-1))
+	if err != nil || there == nil || !here.Anchor().Refutes(there.Anchor()) {
+		return false, err
+	}
+	p.log.Warn("the source holds another batch than the mirror", "offset", here.BaseOffset(), "theirs", there.BaseOffset())
+	return true, nil
+}
+
+// showWait is how long a replica has to show its last batch.
+const showWait = 3 * time.Second
+
+// lastShown returns the highest batch below an offset that one of the replicas shows, nil if none
+// shows any. What is visible some show and others not yet: one that was just restarted shows little.
+func (p *partition) lastShown(ctx context.Context, replicas []int32, below int64) (best batch.Batch) {
+	for _, id := range replicas {
+		ctx, cancel := context.WithTimeout(ctx, showWait)
+		b, err := p.m.lastBatch(ctx, id, p, below)
+		cancel()
+		switch {
+		case err != nil:
+			p.log.Warn("asking a replica for its last batch", "broker", id, "error", err)
+		case b != nil && (best == nil || b.LastOffset() > best.LastOffset()):
+			best = b
+		}
+		if best != nil && best.LastOffset() >= below-1 {
+			break // none shows more
+		}
+	}
+	return best
 }
 
 // lastBatch returns a replica's last batch below an offset, or below its high watermark if that is

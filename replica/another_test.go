@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
@@ -95,6 +96,18 @@ func TestAnotherLog(t *testing.T) {
 			t.Errorf("%s: asked for offset %d", tc.name, src.asked)
 		}
 	}
+	// A source that ends within the batch is asked for what it still has of it.
+	var recs []*kgo.Record
+	for range 3 {
+		recs = append(recs, &kgo.Record{Value: []byte("v")})
+	}
+	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	cut := &heldSource{batch: other, asked: -1}
+	if _, err := p.another(t.Context(), cut, 5, 0); err != nil || cut.asked != 4 {
+		t.Errorf("the batch [3, 5] is compared at %d, %v", cut.asked, err)
+	}
 	// What the source has deleted is not asked for: retention on an idle topic takes everything.
 	src := &heldSource{batch: other, err: errors.New("out of range"), asked: -1}
 	if got, err := p.another(t.Context(), src, 3, 3); got || err != nil || src.asked != -1 {
@@ -104,5 +117,72 @@ func TestAnotherLog(t *testing.T) {
 	img.Set(nil, []metadata.Broker{}, nil)
 	if got, err := p.another(t.Context(), &heldSource{batch: other}, 3, 0); got || err != nil {
 		t.Error(got, err)
+	}
+}
+
+// TestAnotherLogAsSomeReplicaShowsIt: a replica that was just restarted shows little, and another
+// one what has to be compared.
+func TestAnotherLogAsSomeReplicaShowsIt(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic("t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	for range 3 {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Value: []byte("v")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leader := c.LeaderFor("t", 0)
+	tp := ids.TopicPartition{TopicID: ids.UUID(c.TopicInfo("t").TopicID)}
+	// The one that is not the leader has restarted: it shows the first record only.
+	var first batch.Batch
+	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if c.CurrentNode() == leader {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		rt := kmsg.NewFetchResponseTopic()
+		rt.Topic, rt.TopicID = "t", tp.TopicID
+		rp := kmsg.NewFetchResponseTopicPartition()
+		rp.HighWatermark = 1
+		if req.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset == 0 {
+			rp.RecordBatches = first
+		}
+		rt.Partitions = append(rt.Partitions, rp)
+		resp.Topics = append(resp.Topics, rt)
+		return resp, nil, true
+	})
+	isr := []int32{10001, 1 - leader, leader}
+	var infos []metadata.Broker
+	for id, addr := range c.ListenAddrs() {
+		host, portText, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		port, err := strconv.ParseUint(portText, 10, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		infos = append(infos, metadata.Broker{ID: int32(id), Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: host, Port: uint16(port)}}})
+	}
+	img := metadata.NewImage(10000)
+	img.Set([]*metadata.Partition{{TopicID: tp.TopicID, Topic: "t", Replicas: isr, ISR: isr}}, infos, nil)
+	brokers := NewBrokers(img, "INTERNAL", nil)
+	t.Cleanup(brokers.Close)
+	m := &Manager{cfg: ManagerConfig{ID: 10001, Virtual: 10000}, image: img, calls: brokers}
+	p := &partition{m: m, tp: tp, topic: "t", log: slog.New(slog.DiscardHandler)}
+	if first, err = m.lastBatch(t.Context(), leader, p, 1); err != nil || first == nil {
+		t.Fatal(first, err)
+	}
+	src := &heldSource{asked: -1}
+	if _, err := p.another(t.Context(), src, 3, 0); err != nil || src.asked != 2 {
+		t.Errorf("compared at %d, %v", src.asked, err)
 	}
 }

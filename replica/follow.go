@@ -14,6 +14,7 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
@@ -316,8 +317,8 @@ const (
 // waitsForRaise tells whether this virtual replica stays away from a real leader that has records
 // of clients behind what was mirrored, until a higher min.insync.replicas hides them (R21).
 func (m *Manager) waitsForRaise(p *partition, img *metadata.Partition, f *follower) bool {
-	shows := f.behind && shows(img.ISR, img.Replicas, m.cfg.ID, m.minISR(p.topic), m.liveVirtual)
-	if shows && inevitable(img.ISR, img.Replicas, m.cfg.ID, m.liveVirtual) {
+	shows := f.behind && leading.Shows(img.ISR, img.Replicas, m.cfg.ID, m.minISR(p.topic), m.liveVirtual)
+	if shows && leading.Inevitable(img.ISR, img.Replicas, m.cfg.ID, m.liveVirtual) {
 		return false // waiting hides nothing
 	}
 	mt, _ := m.state.MirrorTopic(p.tp.TopicID)
@@ -361,26 +362,6 @@ func raiseBlocked(v ids.Virtual, parts []*metadata.Partition) bool {
 	return slices.ContainsFunc(parts, func(p *metadata.Partition) bool {
 		return slices.ContainsFunc(p.Replicas, v.Is) && len(v.Real(p.ISR)) == 0
 	})
-}
-
-// shows tells whether a real leader's high watermark moves over what only it has once self joins
-// its ISR, and would not before: what clients wrote there would become visible by it (R21). The
-// live virtual replicas that the list of replicas names before self count as joined: what each of
-// those that come at once may do alone, they may not do together.
-func shows(isr, replicas []int32, self int32, minISR int, liveVirtual func(id int32) bool) bool {
-	enough, joined := min(minISR, len(replicas)), len(isr)+1
-	for _, id := range replicas[:max(0, slices.Index(replicas, self))] {
-		if liveVirtual(id) && !slices.Contains(isr, id) {
-			joined++
-		}
-	}
-	return !slices.Contains(isr, self) && len(isr) < enough && joined >= enough
-}
-
-// inevitable tells whether no min.insync.replicas hides what self shows by joining: with it every
-// replica is in sync, and there is no other virtual one that could have joined and led before.
-func inevitable(isr, replicas []int32, self int32, liveVirtual func(id int32) bool) bool {
-	return len(isr)+1 >= len(replicas) && !slices.ContainsFunc(replicas, func(id int32) bool { return id != self && liveVirtual(id) })
 }
 
 // liveVirtual tells whether a broker is a virtual one that may join an ISR.

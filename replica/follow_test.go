@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/leading"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
@@ -27,7 +28,7 @@ func TestR21Shows(t *testing.T) {
 		{"in sync already", []int32{1, self}, 3, false},
 		{"capped by the number of replicas", []int32{1, 2, 3, 10002}, 9, true},
 	} {
-		if got := shows(c.isr, replicas, self, c.minISR, ids.Virtual(10000).Is); got != c.want {
+		if got := leading.Shows(c.isr, replicas, self, c.minISR, ids.Virtual(10000).Is); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}
@@ -56,7 +57,7 @@ func TestR21ShowsTogether(t *testing.T) {
 		live := func(id int32) bool { return ids.Virtual(10000).Is(id) && id != c.dead }
 		var join []int32
 		for _, id := range c.replicas {
-			if live(id) && !slices.Contains(c.isr, id) && !shows(c.isr, c.replicas, id, c.minISR, live) {
+			if live(id) && !slices.Contains(c.isr, id) && !leading.Shows(c.isr, c.replicas, id, c.minISR, live) {
 				join = append(join, id)
 			}
 		}
@@ -83,7 +84,7 @@ func TestR21Inevitable(t *testing.T) {
 		{"a real one is missing", []int32{10001, 1, 2}, []int32{1}, 0, false},
 	} {
 		live := func(id int32) bool { return ids.Virtual(10000).Is(id) && id != c.dead }
-		if got := inevitable(c.isr, c.replicas, 10001, live); got != c.want {
+		if got := leading.Inevitable(c.isr, c.replicas, 10001, live); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}

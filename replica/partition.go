@@ -34,13 +34,14 @@ type partition struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex // guards the following
-	closed  bool
-	machine *leading.Machine
-	buf     buffer
-	waiters map[chan struct{}]struct{}
-	mirror  MirrorTopic
-	gaveUp  int64 // the State's GivenUp as the machine knows it
+	mu          sync.Mutex // guards the following
+	closed      bool
+	machine     *leading.Machine
+	buf         buffer
+	waiters     map[chan struct{}]struct{}
+	mirror      MirrorTopic
+	gaveUp      int64 // the State's GivenUp as the machine knows it
+	gaveUpWaits bool  // the machine is to be told of it once it sees why
 	// foreign: the partition is no mirror's. It is led as it is, with nothing to read, until
 	// a real broker is in sync and it can be taken away.
 	foreign bool
@@ -293,7 +294,7 @@ func (p *partition) readState(ctx context.Context, a leading.ReadState) {
 			p.goLocked(func(ctx context.Context) { p.readState(ctx, a) })
 			return
 		}
-		p.mirror, p.gaveUp = MirrorTopic{}, gaveUp
+		p.mirror, p.gaveUp, p.gaveUpWaits = MirrorTopic{}, gaveUp, false
 		p.machine.StateRead(now, a.Epoch, rec, consent)
 		// Before the takeover goes on: whether the source is asked depends on it.
 		p.topicLocked(now, mt)

@@ -75,8 +75,16 @@ func (p *partition) topicLocked(now time.Time, mt MirrorTopic) {
 // partition. Leave to drop what the source lacks does not say so.
 func (p *partition) giveUpLocked(now time.Time, mt MirrorTopic) {
 	told := p.gaveUp
-	if p.gaveUp = p.m.state.GivenUp(p.tp); p.gaveUp != 0 && p.gaveUp != told && !mt.Paused {
-		p.machine.GiveUp(now)
+	p.gaveUpWaits = false
+	if p.gaveUp = p.m.state.GivenUp(p.tp); p.gaveUp != 0 && p.gaveUp != told && !mt.Paused && !p.machine.GiveUp(now) {
+		p.gaveUp, p.gaveUpWaits = told, true // the metadata log has yet to show here what the operator has seen
+	}
+}
+
+// giveUpAgainLocked hands on what the machine could not take yet.
+func (p *partition) giveUpAgainLocked(now time.Time) {
+	if p.gaveUpWaits {
+		p.giveUpLocked(now, p.mirror)
 	}
 }
 

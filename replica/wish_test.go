@@ -530,3 +530,32 @@ func TestR15GivenUpByName(t *testing.T) {
 		t.Errorf("in phase %v", now)
 	}
 }
+
+// TestR15GivenUpBeforeItIsSeen: the operator may have seen more of the metadata log than this leader
+// has. What he said is heard once the leader sees it too.
+func TestR15GivenUpBeforeItIsSeen(t *testing.T) {
+	r := newWishRig(t)
+	b := &resigner{}
+	r.m.broker = b
+	r.lead(wishEpoch)
+	r.mu.Lock()
+	r.gaveUp = 5
+	r.mu.Unlock()
+	r.m.stateChanged()
+	if now := r.phase(); now != leading.Leading {
+		t.Fatalf("in phase %v with a real replica in sync", now)
+	}
+	r.p.step(func(now time.Time) {
+		r.p.machine.Metadata(now, leading.View{
+			Leader: wishSelf, LeaderEpoch: wishEpoch, PartitionEpoch: wishEpoch + 1, Replicas: []int32{wishSelf, wishFollows}, ISR: []int32{wishSelf}, MinISR: 1,
+			LastRealISR: []int32{wishFollows}, Brokers: map[int32]leading.BrokerView{wishSelf: {Epoch: 10}, wishFollows: {Epoch: 11, Fenced: true}},
+		})
+	})
+	r.p.step(r.p.giveUpAgainLocked)
+	r.until("a new epoch is begun", func() bool { return b.times.Load() == 1 })
+	// Once is enough.
+	r.p.step(r.p.giveUpAgainLocked)
+	if b.times.Load() != 1 {
+		t.Error("told twice")
+	}
+}

@@ -16,9 +16,9 @@ func (m *Machine) Reconsider(now time.Time) {
 }
 
 // Consented begins a takeover anew, under the same epoch, that has not got past the source: more
-// may be dropped than was known when the state was read.
+// may be dropped than was known when the state was read. Nobody was answered under this epoch.
 func (m *Machine) Consented(now time.Time) {
-	if m.phase != Probing || m.quiescing {
+	if m.phase != Collecting && m.phase != AskingHW && m.phase != Probing || m.quiescing {
 		return
 	}
 	m.reset(ReadingState, m.epoch, now)
@@ -30,10 +30,14 @@ func (m *Machine) back() bool {
 	if len(m.chain) == 0 {
 		return false
 	}
-	m.s = min(m.s, m.chain[len(m.chain)-1].Start)
+	m.s = m.shown(min(m.s, m.chain[len(m.chain)-1].Start))
 	m.chain = m.chain.Cut(m.s)
 	return true
 }
+
+// shown bounds S, where the source's log is another one, by what replicas show: nobody can compare
+// what lies above with the source, and its epochs do not tell it from what is there now.
+func (m *Machine) shown(s int64) int64 { return min(s, m.knownHW) }
 
 // Stuck tells whether nothing that is read now can become visible: |ISR| is below the
 // minimum, and no member needs anything of the source to get in sync again.

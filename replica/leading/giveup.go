@@ -10,10 +10,15 @@ import (
 
 // GiveUp lets a partition without a real member in the ISR go on with the best replica that is
 // alive. What was visible and is not on it goes. Where followers were answered under this epoch
-// already, the next one does so: nothing is served twice at one offset under one epoch (R13).
-func (m *Machine) GiveUp(now time.Time) {
-	if m.phase == Off || len(m.cfg.Virtual.Real(m.view.ISR)) > 0 || m.quiesced {
-		return
+// already, the next one does so: nothing is served twice at one offset under one epoch (R13). It is
+// false while this leader sees a real member there, which whoever has heard the operator does not
+// any more: it has to be told again.
+func (m *Machine) GiveUp(now time.Time) bool {
+	if m.phase == Off || m.quiesced {
+		return true
+	}
+	if len(m.cfg.Virtual.Real(m.view.ISR)) > 0 {
+		return false
 	}
 	switch m.phase {
 	case ReadingState: // reads it
@@ -27,6 +32,7 @@ func (m *Machine) GiveUp(now time.Time) {
 		}
 		m.resign(m.epoch, why)
 	}
+	return true
 }
 
 // Missing returns the visible offsets that no live real replica has, as far as this leader knows:

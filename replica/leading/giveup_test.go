@@ -174,3 +174,23 @@ func TestR16RetakeOfARefusedTakeover(t *testing.T) {
 	r.fetch(3, 0, lineage.Undefined)
 	r.phase(Resigned)
 }
+
+// Whoever has heard the operator may have seen more of the metadata log than this leader has.
+func TestGiveUpIsToldAgain(t *testing.T) {
+	r := alone(t)
+	r.state(oneChain(), consented)
+	r.metadata(func(v *View) { v.ISR = []int32{v1, v2, 3} })
+	if r.m.GiveUp(r.now) {
+		t.Error("taken although a real member is in the ISR")
+	}
+	r.take()
+	r.metadata(func(v *View) { v.ISR = []int32{v1, v2} })
+	r.fetch(1, 60, 4)
+	r.fetch(2, 70, 4)
+	r.phase(Collecting)
+	if !r.m.GiveUp(r.now) {
+		t.Error("not taken")
+	}
+	r.take()
+	r.phase(AskingHW)
+}

@@ -463,6 +463,9 @@ func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
 			return fmt.Errorf("source says that epoch %d ends at %d, which does not diverge from lineage %v at %d",
 				a.DivergesAt.SourceEpoch, a.DivergesAt.Start, m.chain, m.s)
 		}
+		if a.Another {
+			to = m.shown(to)
+		}
 		m.s = to
 		m.chain = m.chain.Cut(to)
 		m.probe()

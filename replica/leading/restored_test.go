@@ -126,3 +126,60 @@ func TestConsentThatComesLater(t *testing.T) {
 	r.phase(Leading)
 	r.none(ReadState{}, "nothing was in the way")
 }
+
+// What no replica shows nobody has compared with a restored source, so with the operator's word it
+// goes too, and is read again.
+func TestR7WhatNobodyShowsOfARestoredSourceGoes(t *testing.T) {
+	for name, first := range map[string]ProbeAnswer{
+		"it ends below":                    {Diverging: true, DivergesAt: lineage.Entry{SourceEpoch: 1, Start: 70}, SourceEnd: 70, Another: true},
+		"another log under the same epoch": {SourceEnd: 200, Another: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.metadata(nil)
+			r.state(chains(map[int32]lineage.Chain{4: {{Epoch: 4, SourceEpoch: 0, Start: 0}, {Epoch: 4, SourceEpoch: 1, Start: 50}}}),
+				Consent{Truncate: true, AllowLoss: true, AllowUnknown: true})
+			for id := int32(1); id <= 3; id++ {
+				r.fetch(id, 80, 4)
+			}
+			r.marks(map[int32]int64{1: 40, 2: 30})
+			if err := r.probed(first); err != nil {
+				t.Fatal(err)
+			}
+			if p := r.last(ProbeSource{}).(ProbeSource); p.Offset != 40 {
+				t.Errorf("probes %+v, want what is shown, 40", p)
+			}
+		})
+	}
+	// An election at the source tells by its epochs what is there.
+	r := restored(t, Consent{Truncate: true, AllowLoss: true, AllowUnknown: true})
+	r.m.knownHW = 40
+	if err := r.probed(ProbeAnswer{Diverging: true, DivergesAt: lineage.Entry{SourceEpoch: 1, Start: 70}, SourceEnd: 70}); err != nil {
+		t.Fatal(err)
+	}
+	if p := r.last(ProbeSource{}).(ProbeSource); p.Offset != 70 {
+		t.Errorf("probes %+v, want 70", p)
+	}
+}
+
+// The word is heard whenever it comes before anybody was answered.
+func TestConsentWhileFollowersAreWaitedFor(t *testing.T) {
+	r := newRig(t)
+	r.metadata(nil)
+	r.state(chains(map[int32]lineage.Chain{4: {{Epoch: 4, SourceEpoch: 1, Start: 0}}}), consented)
+	again := func(phase Phase) {
+		t.Helper()
+		r.phase(phase)
+		r.forget()
+		r.m.Consented(r.now)
+		r.take()
+		r.phase(ReadingState)
+		r.last(ReadState{})
+		r.state(chains(map[int32]lineage.Chain{4: {{Epoch: 4, SourceEpoch: 1, Start: 0}}}), consented)
+	}
+	again(Collecting)
+	for id := int32(1); id <= 3; id++ {
+		r.fetch(id, 80, 4)
+	}
+	again(AskingHW)
+}

@@ -55,6 +55,12 @@ const (
 	actPause
 	actNotice
 	actWrite
+	actGiveUp
+	actForever
+	actRestore
+	actAllow
+	actRetry
+	actSilent
 	actTime
 	actMoment
 	actKinds
@@ -103,6 +109,12 @@ var simKinds = [actKinds]struct {
 	actPause:           {"operator pauses or resumes", 2},
 	actNotice:          {"virtual notices what is wanted", 6},
 	actWrite:           {"client writes", 4},
+	actGiveUp:          {"operator gives up", 6},
+	actForever:         {"real is gone for ever", 1},
+	actRestore:         {"source is restored", 2},
+	actAllow:           {"operator allows truncation", 1},
+	actRetry:           {"virtual retries", 3},
+	actSilent:          {"real's fetcher gives up", 2},
 	actTime:            {"time passes", 1},
 	actMoment:          {"a moment passes", 1},
 }
@@ -136,7 +148,7 @@ func (c *simConfig) possible(k simKind) bool {
 	case actRealPower, actRealWipe:
 		return b.power > 0
 	case actRealUp, actRealFence, actUnfenceReal:
-		return b.crash+b.power > 0
+		return b.crash+b.power+b.forever > 0
 	case actVirtLose:
 		return b.lost != 0
 	case actReassignLost:
@@ -164,9 +176,17 @@ func (c *simConfig) possible(k simKind) bool {
 	case actPause:
 		return b.pause > 0
 	case actNotice:
-		return b.pause+b.stop > 0
+		return b.pause+b.stop+b.giveUp+b.restore > 0
 	case actWrite:
 		return b.writes+b.rogue > 0
+	case actGiveUp:
+		return b.giveUp > 0
+	case actForever:
+		return b.forever > 0
+	case actRestore, actAllow, actRetry:
+		return b.restore > 0
+	case actSilent:
+		return b.silent > 0
 	case actTime:
 		return b.ticks > 0
 	case actMoment:
@@ -278,7 +298,7 @@ func (w *simWorld) do(a simAct) bool {
 			return false
 		}
 		w.left.appends--
-		w.append(int64(a.n) % 2)
+		w.append(int64(a.n))
 		return true
 	case actUnclean:
 		return w.unclean(a.n)
@@ -288,7 +308,8 @@ func (w *simWorld) do(a simAct) bool {
 		}
 		w.left.elect--
 		w.sle++
-		w.append(int64(a.n) % 2)
+		w.said()
+		w.append(int64(a.n))
 		return true
 	case actRetain:
 		return w.retain(a.n)
@@ -336,6 +357,23 @@ func (w *simWorld) do(a simAct) bool {
 		return w.notice(virt)
 	case actWrite:
 		return w.write(real)
+	case actGiveUp:
+		return w.operatorGivesUp()
+	case actForever:
+		return w.realForever(real)
+	case actRestore:
+		return w.restore(a.n)
+	case actAllow:
+		return w.operatorAllows()
+	case actRetry:
+		return w.virtRetry(virt)
+	case actSilent:
+		if w.left.silent <= 0 || !real.follows() || real.ans != nil || !simVirtual.Is(real.view.leader) {
+			return false
+		}
+		w.left.silent--
+		real.req, real.failed = nil, true
+		return true
 	case actTime:
 		if w.left.ticks <= 0 || !w.frozen {
 			return false

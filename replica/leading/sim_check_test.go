@@ -2,6 +2,7 @@ package leading
 
 import (
 	"slices"
+	"time"
 )
 
 // What must hold at every step, and what must hold in the end.
@@ -13,6 +14,8 @@ import (
 //	S4   no virtual broker changes a log that is past the hand-back
 //	S5   when faults end, the partition is mirrored again, or handed back
 //	S6   the lineage is one that a log can have
+//	T1   a transaction that one replica shows as committed no other shows as aborted
+//	T2   a stop leaves no transaction open
 //	P1   no in-sync replica gets anything while the partition is PAUSED
 //	R4   nobody is answered before a takeover is complete
 //	R10  no batch's epoch is above the request's or below the follower's last
@@ -36,6 +39,8 @@ func (w *simWorld) cut(r *simReal, to int64, full bool) {
 		again := w.cfg.failback && w.source.has(b)
 		// Without power a broker that was dead when it was left out may be all there is.
 		again = again || w.cfg.budget.power > 0 && !r.assigned()
+		// Whoever lets go what only this side has lets it go by whole epochs, and what the source has is read again.
+		again = again || w.allow && w.source.has(b)
 		if !again && w.source.has(b) && w.unknownTo(r.view.leader) {
 			// The history of a log was on nobody's record, and nobody showed what is visible:
 			// it is read again.
@@ -65,12 +70,16 @@ func (w *simWorld) unknownTo(leader int32) bool {
 }
 
 func (w *simWorld) expose(r *simReal) {
+	w.tellFates(r)
 	for _, b := range r.log.batches {
 		if b.last >= r.hw {
 			break
 		}
 		if w.foreign.has(b.id) {
-			w.stats.leaked++
+			if !w.shown.has(b.id) {
+				w.shown.add(b.id)
+				w.stats.leaked++
+			}
 			continue
 		}
 		if w.gone.has(b.id) {
@@ -190,19 +199,47 @@ func (w *simWorld) settle(trace func(simAct)) {
 		if w.failure != "" {
 			return
 		}
-		for _, r := range w.real {
-			if r.up && r.failed && w.meta.leader >= 0 { // cured by a new epoch
-				w.fence(w.meta.leader)
-				break
-			}
+		w.cureFetchers()
+		if sum(w) != before {
+			quiet = 0
+			continue
 		}
-		if sum(w) == before {
-			quiet++
-		} else {
+		// What only people can decide, and what has been waited for.
+		if quiet++; do(actGiveUp, 0, 0) || do(actAllow, 0, 0) || w.waitForSilent() {
 			quiet = 0
 		}
 	}
 	w.settled()
+}
+
+// cureFetchers: a stock fetcher that has given up begins anew with a new epoch. A virtual leader
+// finds out by itself, in worlds where that is looked at.
+func (w *simWorld) cureFetchers() {
+	for _, r := range w.real {
+		if r.up && r.failed && w.meta.leader >= 0 && (w.cfg.budget.silent == 0 || !simVirtual.Is(w.meta.leader)) {
+			w.fence(w.meta.leader)
+			return
+		}
+	}
+}
+
+// waitForSilent lets so much time pass that a leader notices who does not fetch. Whom new epochs
+// have not cured people look after, who then ask the leaders to go on.
+func (w *simWorld) waitForSilent() bool {
+	waits := func(v *simVirt) bool {
+		return v.up && w.now.Sub(v.behind.since) < simRaiseWait && v.view != nil && v.behind.epoch == v.view.le
+	}
+	if !slices.ContainsFunc(w.real, func(r *simReal) bool { return r.up && r.failed }) && !slices.ContainsFunc(w.virt, waits) {
+		return false
+	}
+	w.now = w.now.Add(2 * time.Minute)
+	for _, v := range w.virt {
+		if len(v.m.LeftToPeople()) > 0 {
+			v.m.Forgive(w.now)
+			w.act(v)
+		}
+	}
+	return true
 }
 
 func (w *simWorld) settled() {
@@ -211,6 +248,9 @@ func (w *simWorld) settled() {
 		return
 	}
 	for _, r := range w.real {
+		if r.gone {
+			continue
+		}
 		if r.log.end != w.source.end {
 			w.fail("S5: %d ends at %d, the source at %d", r.id, r.log.end, w.source.end)
 			return
@@ -253,6 +293,7 @@ func (w *simWorld) settledStop() {
 			w.fail("S5: after the stop %d ends at %d, leader %d at %d", r.id, r.log.end, l.id, l.log.end)
 		}
 	}
+	l.log.open(func(pid int8) { w.fail("T2: after the stop a transaction of producer %d is open at %d", pid, l.id) })
 	for base, id := range w.visible {
 		if id != 0 && int64(base) >= l.log.start && !l.log.has(simBatch{base: int64(base), id: int(id)}) {
 			w.fail("S1: after the stop leader %d has not got visible batch %d at %d", l.id, id, base)

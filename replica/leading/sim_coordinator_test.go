@@ -11,6 +11,9 @@ func (w *simWorld) coordinate() bool {
 	if slices.ContainsFunc(w.reassigns, func(r simReassign) bool { return !r.late }) {
 		return false // no answer yet
 	}
+	if w.regained() || w.electGivenUp() {
+		return true
+	}
 	if w.stopped == stMirroring {
 		return w.keepAssigned()
 	}
@@ -78,7 +81,7 @@ func (w *simWorld) keepAssigned() bool {
 	if n == 0 {
 		return false
 	}
-	if w.cfg.budget.min > 0 && w.mayChangeMin(w.own+n) && w.setMin(w.own+n) {
+	if want := max(w.own+n, w.behindForeign()); (w.cfg.budget.min > 0 || w.cfg.raise && (want > m.min || simVirtual.Is(m.leader))) && w.mayChangeMin(want) && w.setMin(want) {
 		return true
 	}
 	settled := w.settledReplicas()
@@ -108,6 +111,15 @@ func (w *simWorld) keepAssigned() bool {
 	return false
 }
 
+// behindForeign is the number of replicas where clients have written behind what is mirrored and a
+// real broker leads: with so many wanted in sync, who joins makes nothing of it visible (R21).
+func (w *simWorld) behindForeign() int {
+	if m := w.meta; w.cfg.raise && m.leader >= 0 && !simVirtual.Is(m.leader) && w.state.Written[m.le] {
+		return len(m.replicas)
+	}
+	return 0
+}
+
 // mayChangeMin: the controller forgets with each change who is eligible to lead beside the
 // ISR. That must not be all that is known.
 func (w *simWorld) mayChangeMin(next int) bool {
@@ -120,6 +132,11 @@ func (w *simWorld) handBack() bool {
 	m := w.meta
 	settled := w.settledReplicas()
 	if len(simVirtual.Only(m.replicas)) == 0 {
+		if w.stopped == stStopping && w.cfg.txn {
+			if did, done := w.abortOpen(); did || !done {
+				return did
+			}
+		}
 		if w.stopped == stStopping {
 			w.stopped, w.handedBack = stStopped, m.le
 			return true

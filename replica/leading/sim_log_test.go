@@ -12,6 +12,8 @@ type simBatch struct {
 	base, last int64
 	epoch      int32 // leader epoch in the batch: the source's in its log, this cluster's elsewhere
 	id         int
+	pid        int8
+	txn        simTxn
 }
 
 type simLog struct {

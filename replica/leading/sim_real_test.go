@@ -34,6 +34,10 @@ func (w *simWorld) realView(r *simReal) bool {
 			r.log.assign(r.view.le, r.log.end)
 		}
 	}
+	if r.leads() {
+		w.leaderMark(r)
+		w.expose(r)
+	}
 	return true
 }
 
@@ -229,7 +233,7 @@ func (w *simWorld) realDown(r *simReal, how, n int) bool {
 	r.reps = map[int32]int64{}
 	switch how {
 	case endKilled:
-		if n%2 == 1 {
+		if n%2 == 1 && w.cfg.budget.restore == 0 {
 			r.hw = r.log.start // the checkpoint of the high watermark is older
 		}
 	case endPower:
@@ -245,7 +249,7 @@ func (w *simWorld) realDown(r *simReal, how, n int) bool {
 }
 
 func (w *simWorld) realUp(r *simReal) bool {
-	if r.up || w.meta.active(r.id) {
+	if r.up || r.gone || w.meta.active(r.id) {
 		return false
 	}
 	r.be = w.register(r.id, !r.clean)
@@ -274,7 +278,7 @@ func (w *simWorld) write(r *simReal) bool {
 	} else {
 		w.local.add(w.nextID)
 	}
-	r.log.append(simBatch{r.log.end, r.log.end, r.view.le, w.nextID})
+	r.log.append(simBatch{base: r.log.end, last: r.log.end, epoch: r.view.le, id: w.nextID})
 	w.leaderMark(r)
 	w.expose(r)
 	return true

@@ -7,11 +7,16 @@ import "slices"
 
 func (w *simWorld) append(extra int64) {
 	w.nextID++
-	w.source.append(simBatch{w.source.end, w.source.end + extra, w.sle, w.nextID})
+	b := simBatch{base: w.source.end, last: w.source.end + extra%2, epoch: w.sle, id: w.nextID}
+	if w.cfg.txn {
+		w.transact(&b, int(extra))
+	}
+	w.source.append(b)
 }
 
 func (w *simWorld) lose(b simBatch) {
 	w.gone.add(b.id)
+	w.forget(b)
 	if w.visible[b.base] == uint8(b.id) {
 		w.visible[b.base] = 0
 	}
@@ -33,6 +38,7 @@ func (w *simWorld) unclean(n int) bool {
 	}
 	w.source.truncate(at)
 	w.sle++
+	w.said()
 	w.append(extra)
 	return true
 }

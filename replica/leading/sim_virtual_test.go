@@ -3,11 +3,15 @@ package leading
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
 )
 
 // Virtual brokers: the driver of the Machine, as small as it can be.
+
+// simRaiseWait is how long a virtual broker waits for a higher min.insync.replicas.
+const simRaiseWait = time.Minute
 
 // simMsg is a request of a leading virtual broker, then its answer.
 type simMsg struct {
@@ -28,6 +32,8 @@ type simReply struct {
 	record    lineage.Record
 	consent   Consent
 	paused    bool
+	gaveUp    int
+	allow     bool
 }
 
 func (g *simMsg) String() string {
@@ -162,9 +168,13 @@ func (w *simWorld) virtAnswer(v *simVirt, r *simReal, n int) bool {
 
 // act carries out what the machine asks for.
 func (w *simWorld) act(v *simVirt) {
+	w.goesOn(v)
 	for _, a := range v.m.Take() {
 		switch a := a.(type) {
-		case ReadState, AskHighWatermarks, Persist, AlterPartition, Resign, Rested, Quiesced:
+		case ReadState:
+			v.failed, v.last = false, simBatch{}
+			v.msgs = append(v.msgs, simMsg{asked: a, be: v.be})
+		case AskHighWatermarks, Persist, AlterPartition, Resign, Rested, Quiesced:
 			v.msgs = append(v.msgs, simMsg{asked: a, be: v.be})
 		case ProbeSource:
 			v.probes++
@@ -195,10 +205,13 @@ func (w *simWorld) handle(v *simVirt, g *simMsg) bool {
 		// this one, though a log may hold what that leader served after it.
 		w.barrier = max(w.barrier, a.Epoch)
 		w.rests = w.rests && w.paused // resumed
-		g.answer = simReply{record: w.state, paused: w.paused, consent: Consent{Truncate: true, AllowLoss: true}}
+		g.answer = simReply{
+			record: w.state, paused: w.paused, gaveUp: w.giveUp, allow: w.allow,
+			consent: Consent{Truncate: true, AllowLoss: true, AllowUnknown: w.allow, GiveUp: w.giveUp > 0, Runs: w.begun || !w.cfg.failback},
+		}
 		switch {
 		case w.stopped != stMirroring:
-			g.answer.consent = Consent{}
+			g.answer.consent = Consent{GiveUp: w.giveUp > 0}
 		case w.rests:
 			g.answer.consent = Consent{AsItIs: true}
 		}
@@ -217,6 +230,10 @@ func (w *simWorld) handle(v *simVirt, g *simMsg) bool {
 	case ProbeSource:
 		p := ProbeAnswer{SourceStart: w.source.start, SourceEnd: w.source.end}
 		p.Diverging, p.DivergesAt.SourceEpoch, p.DivergesAt.Start, p.OutOfRange = w.source.check(a.Offset, a.LastFetchedEpoch)
+		if w.restored {
+			// A leader loses nothing that was visible in its own epoch.
+			p.Another = p.Diverging && w.sle <= a.LastFetchedEpoch || !p.Diverging && !p.OutOfRange && w.another(v, a)
+		}
 		g.answer.probe = p
 	case Persist:
 		return w.persist(a.Epoch, a.Record)
@@ -270,7 +287,7 @@ func (w *simWorld) deliver(v *simVirt, g *simMsg) {
 			v.msgs = append(v.msgs, simMsg{asked: a, be: v.be})
 			return
 		}
-		v.paused, v.asItIs, v.noLoss = r.paused, r.consent.AsItIs, !r.consent.Truncate
+		v.paused, v.asItIs, v.noLoss, v.gaveUp, v.allow = r.paused, r.consent.AsItIs, !r.consent.Truncate, r.gaveUp, r.allow
 		m.StateRead(w.now, a.Epoch, r.record, r.consent)
 		if r.paused {
 			m.Pause(w.now)
@@ -279,6 +296,10 @@ func (w *simWorld) deliver(v *simVirt, g *simMsg) {
 		m.HighWatermarks(w.now, a.Epoch, r.known, r.records)
 	case ProbeSource:
 		if g.seq == v.probes && m.Probed(w.now, a.Epoch, r.probe) != nil {
+			if w.restored {
+				w.failing(v)
+				break
+			}
 			m.Retry(w.now, a.Epoch) // the source moves on; ask again
 		}
 	case Persist:
@@ -355,6 +376,16 @@ func (w *simWorld) notice(v *simVirt) bool {
 	if !v.up || st.Phase == Off || st.Phase == ReadingState {
 		return false
 	}
+	if v.gaveUp != w.giveUp {
+		told := v.gaveUp
+		if v.gaveUp = w.giveUp; v.gaveUp > 0 && !w.paused {
+			if v.m.GiveUp(w.now) {
+				w.act(v)
+				return true
+			}
+			v.gaveUp = told
+		}
+	}
 	if w.stopped != stMirroring {
 		if v.m.quiescing {
 			return false
@@ -362,6 +393,18 @@ func (w *simWorld) notice(v *simVirt) bool {
 		v.m.Quiesce(w.now)
 		w.act(v)
 		return true
+	}
+	if v.allow != w.allow {
+		if v.allow = w.allow; v.allow {
+			if v.failed {
+				v.failed = false
+				v.m.Retry(w.now, st.Epoch)
+			}
+			v.m.Reconsider(w.now)
+			v.m.Consented(w.now)
+			w.act(v)
+			return true
+		}
 	}
 	if v.paused == w.paused {
 		return false
@@ -394,8 +437,25 @@ func (w *simWorld) pull(v *simVirt, n int) bool {
 		return true
 	case out:
 		err := v.m.SourceOutOfRange(w.now, epoch, w.source.start, w.source.end)
+		switch {
+		case err == nil:
+		case v.allow:
+			v.m.SourceDiverged(w.now, epoch)
+		case w.restored && !v.failed:
+			w.failing(v)
+		default:
+			w.act(v)
+			return false
+		}
 		w.act(v)
-		return err == nil
+		return true
+	case v.last.id > 0 && v.last.last == v.readAt-1:
+		// With each new leader the source must show that it has what was read last.
+		if b, ok := w.source.at(v.last.last); ok && b.id != v.last.id {
+			v.m.SourceDiverged(w.now, epoch)
+			w.act(v)
+			return true
+		}
 	}
 	got := w.source.read(v.readAt, w.source.end, 1+n%3)
 	if len(got) == 0 {
@@ -406,15 +466,22 @@ func (w *simWorld) pull(v *simVirt, n int) bool {
 		infos[i] = BatchInfo{b.base, b.last, b.epoch}
 	}
 	stamps, err := v.m.Ingest(w.now, epoch, infos, w.source.start)
+	if err != nil && w.restored {
+		w.failing(v)
+		w.act(v)
+		return true
+	}
 	if err != nil {
 		w.fail("Ingest: %v", err)
 		return true
 	}
 	for i, b := range got {
 		if stamps != nil && stamps[i] != lineage.Undefined {
-			v.buf = append(v.buf, simBatch{b.base, b.last, stamps[i], b.id})
+			v.last = b
+			b.epoch = stamps[i]
+			v.buf = append(v.buf, b)
 		}
-		v.readAt, v.readLE = b.last+1, b.epoch
+		v.readAt, v.readLE = b.last+1, got[i].epoch
 	}
 	w.act(v)
 	return true
@@ -452,6 +519,7 @@ func (w *simWorld) fetchVirtual(v *simVirt) bool {
 		return false
 	}
 	b := &v.behind
+	live := func(id int32) bool { return simVirtual.Is(id) && v.view.active(id) }
 	if b.epoch != l.view.le {
 		// R11: the real leader's history is read and kept under its epoch before joining.
 		w.barrier = max(w.barrier, l.view.le)
@@ -460,19 +528,33 @@ func (w *simWorld) fetchVirtual(v *simVirt) bool {
 			chain = w.state.SeedLinked(l.log.cache, l.log.end, w.link)
 		}
 		chain = chain.Cut(l.log.end)
+		written := chain.WrittenBehind() && (w.begun || !w.cfg.failback)
 		if l.epochStart >= l.log.end {
 			chain = append(chain, lineage.Entry{Epoch: l.view.le, SourceEpoch: lineage.NoSource, Start: l.epochStart})
 		}
-		*b = simBehind{epoch: l.view.le, read: w.state, chain: chain, claim: max(l.hw, l.epochStart)}
+		*b = simBehind{epoch: l.view.le, read: w.state, chain: chain, written: written, claim: max(l.hw, l.epochStart)}
 		return true
 	}
 	if !b.ready {
-		if !w.persist(b.epoch, b.read.With(b.epoch, b.chain)) {
+		next := b.read.With(b.epoch, b.chain)
+		if b.written {
+			next = next.WithWritten(b.epoch)
+		}
+		if !w.persist(b.epoch, next) {
 			*b = simBehind{}
 			return false
 		}
 		b.ready = true
 		return true
+	}
+	if w.cfg.raise && b.written && Shows(v.view.isr, v.view.replicas, v.id, v.view.min, live) && !Inevitable(v.view.isr, v.view.replicas, v.id, live) {
+		if b.since.IsZero() {
+			b.since = w.now
+			return true
+		}
+		if w.now.Sub(b.since) < simRaiseWait {
+			return false // until min.insync.replicas is higher
+		}
 	}
 	b.claim = max(b.claim, l.hw)
 	w.leaderSees(l, v.id, v.be, b.claim)

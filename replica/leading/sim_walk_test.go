@@ -43,11 +43,21 @@ var simConfigs = []*simConfig{
 	{name: "virtual brokers are replaced", virt: 2, spare: true, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 1, virt: 5, unclean: 1, appends: 6, coord: 2, lost: -1, twice: 2, moves: -1}},
 	{name: "min.insync.replicas changes", virt: 2, spare: true, real: 3, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 3, virt: 4, appends: 6, min: 4, lost: -1, twice: 2, moves: -1}},
 	{name: "write lock refused", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 1, virt: 4, appends: 5, rogue: 2, lost: -1, twice: 2, moves: -1}},
+	{name: "write lock refused, minimum raised", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, raise: true, budget: simBudget{crash: 1, virt: 4, appends: 5, rogue: 2, lost: -1, twice: 2, moves: -1}},
+	{name: "write lock refused, minimum raised, no ELR", virt: 2, real: 3, min: 4, own: 2, source: 2, raise: true, budget: simBudget{crash: 2, virt: 4, appends: 5, rogue: 3, lost: -1, twice: 2, moves: -1}},
 	{name: "failback", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 2, virt: 4, unclean: 1, appends: 5, lost: -1, twice: 2, moves: -1}, failback: true},
 	{name: "failback, three replicas", virt: 2, real: 3, min: 3, own: 1, source: 2, budget: simBudget{crash: 3, virt: 3, unclean: 2, appends: 5, stop: 1, lost: -1, twice: 2, moves: -1}, failback: true},
 	{name: "pause", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 2, virt: 4, appends: 8, pause: 4, lost: -1, twice: 2, moves: -1}},
 	{name: "pause, everything", virt: 2, real: 3, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 3, virt: 4, unclean: 2, appends: 8, retain: 2, pause: 5, lost: -1, twice: 2, moves: -1}},
 	{name: "pause, stop", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 2, virt: 3, unclean: 1, appends: 5, stop: 1, pause: 3, lost: -1, twice: 2, moves: -1}},
+	{name: "giving up", virt: 2, real: 3, min: 4, own: 2, elr: true, source: 2, budget: simBudget{crash: 4, power: 1, virt: 3, appends: 6, giveUp: 2, forever: 1, lost: -1, twice: 2, moves: -1}},
+	{name: "giving up, no ELR", virt: 2, real: 2, min: 3, own: 1, source: 2, budget: simBudget{crash: 4, power: 1, virt: 3, unclean: 1, appends: 6, giveUp: 3, forever: 1, lost: -1, twice: 2, moves: -1}},
+	{name: "giving up, stop", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 4, virt: 2, appends: 5, giveUp: 2, stop: 1, lost: -1, twice: 2, moves: -1, writes: 2}},
+	{name: "restored source", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 3, budget: simBudget{virt: 3, elect: 1, appends: 6, restore: 1, lost: -1, twice: 2, moves: -1}},
+	{name: "restored source, replica faults", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 2, virt: 3, elect: 1, unclean: 1, appends: 6, restore: 2, lost: -1, twice: 2, moves: -1}},
+	{name: "silent fetchers", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 1, virt: 3, unclean: 1, appends: 6, silent: 3, lost: -1, twice: 2, moves: -1}},
+	{name: "transactions", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 3, txn: true, budget: simBudget{crash: 2, virt: 3, unclean: 1, appends: 8, stop: 1, lost: -1, twice: 2, moves: -1}},
+	{name: "transactions, three replicas", virt: 2, real: 3, min: 4, own: 2, source: 3, txn: true, budget: simBudget{crash: 3, virt: 3, appends: 8, stop: 1, coord: 2, lost: -1, twice: 2, moves: -1}},
 	{name: "pause, no ELR", virt: 2, real: 2, min: 2, own: 1, source: 2, budget: simBudget{crash: 2, virt: 4, unclean: 1, appends: 6, pause: 4, lost: -1, twice: 2, moves: -1}},
 }
 
@@ -212,8 +222,8 @@ func TestModelWalks(t *testing.T) {
 		walks += r.walks
 		all.add(r.stats)
 	}
-	t.Logf("seed %d: %d walks, %d steps, %d takeovers, %d jumps over a hole; %d times a follower's high watermark went back, %d times a follower gave up at a real leader, %d times a foreign record was visible, %d batches visible in a log of unknown history were read again",
-		*modelSeed, walks, all.steps, all.ready, all.jumps, all.back, all.failed, all.leaked, all.reread)
+	t.Logf("seed %d: %d walks, %d steps, %d takeovers, %d jumps over a hole; %d times a follower's high watermark went back, %d times a follower gave up at a real leader, %d times a foreign record was visible, %d batches visible in a log of unknown history were read again, %d visible ones were given up",
+		*modelSeed, walks, all.steps, all.ready, all.jumps, all.back, all.failed, all.leaked, all.reread, all.given)
 }
 
 func (s *simStats) add(o simStats) {
@@ -224,6 +234,7 @@ func (s *simStats) add(o simStats) {
 	s.leaked += o.leaked
 	s.failed += o.failed
 	s.reread += o.reread
+	s.given += o.given
 }
 
 // replay walks again what a run has told.

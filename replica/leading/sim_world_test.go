@@ -39,6 +39,11 @@ type simConfig struct {
 	budget simBudget
 	// failback: the source has mirrored from here before, and both went on alone since.
 	failback bool
+	// txn: the source's producers write in transactions.
+	txn bool
+	// raise: where clients wrote behind what is mirrored, the coordinator may raise
+	// min.insync.replicas, and virtual brokers wait for it (R21).
+	raise bool
 	// frozen: time stands still but for acts of its own, so that worlds repeat.
 	frozen bool
 }
@@ -61,6 +66,10 @@ type simBudget struct {
 	writes  int // client writes, where a broker takes them
 	rogue   int // client writes that the write lock should have refused
 	moves   int // preferred elections; negative: any number
+	giveUp  int // times that the operator does not wait any longer for a replica with all data
+	forever int // real brokers that never come back
+	restore int // times that the source is restored from a backup
+	silent  int // fetchers of real brokers that give the partition up
 	ticks   int // with frozen: times that replica.lag.time.max.ms passes
 }
 
@@ -105,6 +114,7 @@ type simReal struct {
 	id         int32
 	up, failed bool
 	clean      bool
+	gone       bool // for ever
 	be         int64
 	log        simLog
 	hw         int64
@@ -128,19 +138,26 @@ type simVirt struct {
 	readAt int64
 	readLE int32
 	paused bool
-	asItIs bool // the consent of the takeover under way
-	noLoss bool // it has none
-	probes int  // of the source: only the last one's answer counts
+	asItIs bool  // the consent of the takeover under way
+	noLoss bool  // it has none
+	probes int   // of the source: only the last one's answer counts
+	gaveUp int   // which giving up it has heard of
+	given  int32 // the epoch that has gone on without a replica with all data
+	allow  bool
+	failed bool     // FAILED, until it is tried again
+	last   simBatch // read last under this epoch
 	behind simBehind
 }
 
 // simBehind is what the following side has prepared behind a real leader's epoch.
 type simBehind struct {
-	epoch int32
-	read  lineage.Record
-	chain lineage.Chain // read, to be persisted
-	claim int64
-	ready bool
+	epoch   int32
+	read    lineage.Record
+	chain   lineage.Chain // read, to be persisted
+	since   time.Time     // since when it waits for a higher min.insync.replicas
+	written bool          // clients wrote behind what was mirrored
+	claim   int64
+	ready   bool
 }
 
 // simReassign is an AlterPartitionReassignments on its way; no target cancels.
@@ -157,7 +174,7 @@ const (
 
 // simStats is for people; nothing depends on it.
 type simStats struct {
-	steps, back, ready, jumps, leaked, failed, reread int
+	steps, back, ready, jumps, leaked, failed, reread, given int
 }
 
 type simWorld struct {
@@ -174,24 +191,32 @@ type simWorld struct {
 	nextID int
 	// gone are the batches that the source lost: compacted, retained, truncated; local those
 	// that clients wrote here, foreign those of them that should not have been.
-	gone, local, foreign idSet
-	visible              [maxOffset]uint8 // id of the batch with that base offset
-	state                lineage.Record
-	link                 lineage.Link // what the source says of the mirror it was, with failback
-	begun                bool         // the first takeover of a start is over
-	barrier              int32        // epoch of the newest barrier in the state topic
-	stopped              int
-	quiet                *Quiesced // the state says so
-	handedBack           int32     // leader epoch of the hand-back
-	open                 bool      // the write lock is off
-	own                  int       // the topic's own min.insync.replicas
-	reassigns            []simReassign
+	// shown are those of foreign that consumers could read.
+	gone, local, foreign, shown idSet
+	visible                     [maxOffset]uint8 // id of the batch with that base offset
+	state                       lineage.Record
+	link                        lineage.Link // what the source says of the mirror it was, with failback
+	begun                       bool         // the first takeover of a start is over
+	barrier                     int32        // epoch of the newest barrier in the state topic
+	stopped                     int
+	quiet                       *Quiesced // the state says so
+	handedBack                  int32     // leader epoch of the hand-back
+	open                        bool      // the write lock is off
+	own                         int       // the topic's own min.insync.replicas
+	reassigns                   []simReassign
 	// paused is what the operator wants; rests, that PAUSED is on record, up to restsAt.
 	paused, rests bool
 	restsAt       int64
-	settling      bool
-	failure       string
-	stats         simStats
+	// giveUp is the number of the giving up that stands, 0 if none does, of gaveUp so far.
+	giveUp, gaveUp int
+	// allow: AllowTruncate stands. restored: the source was. unsaid are the batches that it
+	// lost by that, and that only the operator may let go.
+	allow, restored bool
+	unsaid          []simBatch
+	fate            [maxOffset]uint8 // of a batch's transaction, as some replica has shown it
+	settling        bool
+	failure         string
+	stats           simStats
 }
 
 func newSim(cfg *simConfig) *simWorld {
@@ -251,7 +276,7 @@ func (w *simWorld) failedOver() {
 	for i := range int64(3) { // the last mirrored epoch went on, then there was another
 		w.nextID++
 		w.gone.add(w.nextID)
-		ours = append(ours, simBatch{end + i, end + i, 2 + int32(i/2), w.nextID})
+		ours = append(ours, simBatch{base: end + i, last: end + i, epoch: 2 + int32(i/2), id: w.nextID})
 	}
 	isr := int64(math.MaxInt64)
 	for i, r := range w.real {
