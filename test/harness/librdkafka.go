@@ -14,11 +14,16 @@ const LibrdkafkaVersion = "2.6.1"
 // cache folder when it is not there. An error says why it cannot be had here, without python3 or
 // a package index: tests may do without.
 func Librdkafka(ctx context.Context) (python string, err error) {
+	return LibrdkafkaOf(ctx, LibrdkafkaVersion)
+}
+
+// LibrdkafkaOf is [Librdkafka] of another version.
+func LibrdkafkaOf(ctx context.Context, version string) (python string, err error) {
 	cache, err := cacheDir()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "librdkafka-"+LibrdkafkaVersion)
+	dir := filepath.Join(cache, "librdkafka-"+version)
 	python = filepath.Join(dir, "bin", "python")
 	works := func() bool {
 		_, err := runChild(ctx, "", python, "-c", "import confluent_kafka")
@@ -40,7 +45,7 @@ func Librdkafka(ctx context.Context) (python string, err error) {
 	}
 	for _, args := range [][]string{
 		{"python3", "-m", "venv", dir},
-		{python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "confluent-kafka==" + LibrdkafkaVersion},
+		{python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "confluent-kafka==" + version},
 	} {
 		if out, err := runChild(ctx, "", args[0], args[1:]...); err != nil {
 			return "", fmt.Errorf("librdkafka: %v: %w\n%s", args, err, out)
