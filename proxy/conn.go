@@ -13,15 +13,14 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/readonly"
 )
 
 const (
 	// readBuffer is the size of a connection's two read buffers. A frame up to this
 	// size is looked at and passed on in place; a larger one is streamed.
 	readBuffer = 64 << 10
-	// spliceFrom is the rest of a frame from which on the kernel moves the bytes
-	// from socket to socket; below, that costs more than copying.
-	spliceFrom = 64 << 10
 	// lingerTime is how long a client may take to hang up when it is told that nothing more
 	// comes.
 	lingerTime = time.Second
@@ -35,8 +34,9 @@ type conn struct {
 	client net.Conn
 	up     net.Conn
 
-	// in belongs to the reader.
-	in *bufio.Reader
+	// in belongs to the reader, and so does toBroker.
+	in       *bufio.Reader
+	toBroker relay
 	// tokens counts the raw SASL frames that are still to come, see sasl.go. It
 	// belongs to the reader.
 	tokens tokens
@@ -50,8 +50,13 @@ type conn struct {
 	// behindSeen is the generation of behind.go for which the client has named all that it
 	// reads here. It belongs to the reader.
 	behindSeen uint64
-	// out belongs to the writer.
+	// producing belongs to the reader: the topic of the Produce request at hand, if its exchange is
+	// guarded, and of the last one.
+	producing readonly.Topic
+	// out belongs to the writer, and so do the following.
 	out       *upstreamReader
+	toClient  relay
+	walking   walking
 	authority authority
 
 	queue chan exchange
@@ -81,14 +86,17 @@ type exchange struct {
 	noResponse bool
 	// raw: the response is a SASL token without a header.
 	raw bool
+	// guarded: the frame is streamed and may take long, see producestream.go.
+	guarded bool
 
-	// What becomes of the upstream's response: at most one of these; none: relayed.
+	// What becomes of the upstream's response; neither: relayed.
 
 	// transform is given the response's body and returns what to send instead, nil to
 	// pass the response on as it is.
 	transform func(body []byte) (kmsg.Response, error)
-	// inspect walks over a Fetch response, see fetchwalk.go.
-	inspect *fetchInspector
+	// inspect walks over a response, and applies transform only if it has to; see
+	// fetchwalk.go and producewalk.go.
+	inspect func(c *conn, ex *exchange, size int) error
 
 	// How an exchange is answered that waits for no response upstream.
 
@@ -123,6 +131,8 @@ func (c *conn) run() {
 	c.up = up
 	c.in = bufio.NewReaderSize(clientReader{c}, readBuffer)
 	c.out = newUpstreamReader(up)
+	c.toBroker = relay{dst: up, src: c.in, raw: c.client, spliced: &c.p.spliced}
+	c.toClient = relay{dst: c.client, src: c.out.r, raw: up, spliced: &c.p.spliced}
 	c.queue = make(chan exchange, c.p.cfg.MaxInFlight)
 
 	// Closing the sockets is what unblocks reads and writes when the context ends.
@@ -226,7 +236,8 @@ func (c *conn) read() error {
 			return err
 		}
 		if err := c.readFrame(); err != nil {
-			return err
+			// What came before it is the broker's.
+			return errors.Join(err, c.toBroker.flush())
 		}
 	}
 }
@@ -307,7 +318,19 @@ func (c *conn) stream(ex exchange, size int) error {
 	if err := c.enqueue(&ex); err != nil {
 		return err
 	}
-	if err := copyFrame(c.up, c.in, c.client, int64(sizeLen+size)); err != nil {
+	n := int64(sizeLen + size)
+	if ex.guarded && c.in.Buffered() < int(n) {
+		// Much can happen until all of it has come: the last byte goes out only if what was decided
+		// still holds.
+		if err := c.toBroker.copy(n - 1); err != nil {
+			return relayError("relay a request", err, clientError, upstreamError)
+		}
+		if err := c.stillFree(); err != nil {
+			return err
+		}
+		n = 1
+	}
+	if err := c.toBroker.copyFrame(n); err != nil {
 		return relayError("relay a request", err, clientError, upstreamError)
 	}
 	return nil
@@ -315,6 +338,9 @@ func (c *conn) stream(ex exchange, size int) error {
 
 // intercept reads the frame in in whole and lets the row's handler decide.
 func (c *conn) intercept(r *row, h header, size int) error {
+	if err := c.toBroker.flush(); err != nil {
+		return relayError("relay a request", err, clientError, upstreamError)
+	}
 	// What is held in memory by all connections together is bounded; small frames are
 	// bounded by the number of connections.
 	if size > readBuffer {
@@ -398,8 +424,15 @@ func (c *conn) enqueue(ex *exchange) error {
 	c.watched.due.Add(1)
 	select {
 	case c.queue <- *ex:
-	case <-c.ctx.Done():
-		return context.Cause(c.ctx)
+	default:
+		if err := c.toBroker.flush(); err != nil {
+			return relayError("relay a request", err, clientError, upstreamError)
+		}
+		select {
+		case c.queue <- *ex:
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
 	}
 	if ex.local() {
 		c.out.wake() // no answer of the broker's will do it
@@ -409,12 +442,14 @@ func (c *conn) enqueue(ex *exchange) error {
 
 // write is the writer: it delivers the answers of the queue in order.
 func (c *conn) write() error {
+	// One for all: what is called through a pointer would have memory made for each.
+	ex := new(exchange)
 	for {
-		ex, err := c.next()
-		if err != nil {
+		var err error
+		if *ex, err = c.next(); err != nil {
 			return err
 		}
-		if err := c.deliver(&ex); err != nil {
+		if err := c.deliver(ex); err != nil {
 			return err
 		}
 		c.watched.due.Add(-1)
@@ -476,10 +511,10 @@ func (c *conn) deliver(ex *exchange) error {
 		}
 	}
 	switch {
+	case ex.inspect != nil:
+		return ex.inspect(c, ex, size)
 	case ex.transform != nil:
 		return c.deliverTransformed(ex, size)
-	case ex.inspect != nil:
-		return ex.inspect.deliver(c, ex, size)
 	default:
 		return c.relayResponse(size)
 	}
@@ -487,7 +522,7 @@ func (c *conn) deliver(ex *exchange) error {
 
 // relayResponse passes the upstream frame on.
 func (c *conn) relayResponse(size int) error {
-	if err := copyFrame(c.client, c.out.r, c.up, int64(sizeLen+size)); err != nil {
+	if err := c.toClient.copy(int64(sizeLen + size)); err != nil {
 		return relayError("relay a response", err, upstreamError, clientError)
 	}
 	return nil
@@ -552,52 +587,4 @@ func (c *conn) transformAndWrite(ex *exchange, raw []byte) error {
 	out := c.p.buffers.get(len(raw) + 512)
 	defer out.release()
 	return c.writeClient(net.Buffers{appendResponse(out.b[:0], resp, ex.correlation)})
-}
-
-// copyFrame moves n bytes from src to dst: what is buffered first; then, of a large
-// rest between TCP sockets, by the kernel (splice) directly from raw, which is what
-// src reads from.
-func copyFrame(dst net.Conn, src *bufio.Reader, raw net.Conn, n int64) error {
-	for n > 0 {
-		if src.Buffered() == 0 && n >= spliceFrom {
-			if ok, err := splice(dst, raw, n); ok {
-				return err
-			}
-		}
-		if src.Buffered() == 0 {
-			if _, err := src.Peek(1); err != nil {
-				return err
-			}
-		}
-		b, err := src.Peek(int(min(int64(src.Buffered()), n)))
-		if err != nil {
-			return err
-		}
-		if _, err := dst.Write(b); err != nil {
-			return err
-		}
-		n -= int64(len(b))
-		if _, err := src.Discard(len(b)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// splice moves n bytes between two TCP sockets without taking them into this process.
-// ok is false if that cannot be done.
-func splice(dst, src net.Conn, n int64) (ok bool, err error) {
-	d, ok := dst.(*net.TCPConn)
-	if !ok {
-		return false, nil
-	}
-	s, ok := src.(*net.TCPConn)
-	if !ok {
-		return false, nil
-	}
-	got, err := d.ReadFrom(&io.LimitedReader{R: s, N: n})
-	if err == nil && got < n {
-		err = io.ErrUnexpectedEOF
-	}
-	return true, err
 }

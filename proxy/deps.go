@@ -30,6 +30,9 @@ var _ View = (*metadata.Image)(nil)
 type Mirrors interface {
 	// MirrorOf names the mirror that a topic belongs, or belonged, to.
 	MirrorOf(topic ids.UUID) (mirror string, ok bool)
+	// Recorded tells whether anything is recorded of a topic; without it no partition of it is
+	// ReadOnly.
+	Recorded(topic ids.UUID) bool
 	// ReadOnly tells whether a state other than STOPPED is recorded for a partition.
 	ReadOnly(tp ids.TopicPartition) bool
 	// Stray tells whether a partition that has virtual replicas is no mirror's, on its way to
@@ -171,10 +174,13 @@ func (p *Proxy) caughtUp() bool {
 	}
 }
 
+// pending tells whether it is not known yet what is a mirror topic.
+func (p *Proxy) pending() bool { return !p.caughtUp() && !p.deps.Late.remembers() }
+
 // readRules are the rules as of now.
 func (p *Proxy) readRules() readonly.Rules {
 	r := p.rules
-	r.Pending = !p.caughtUp() && !p.deps.Late.remembers()
+	r.Pending = p.pending()
 	if !p.deps.Fences.none() {
 		r.Fenced = p.deps.Fences.Left
 	}

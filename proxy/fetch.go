@@ -166,7 +166,7 @@ func (c *conn) inspectFetch(ex *exchange) {
 		return // all leaders: they name no others
 	}
 	if t := c.p.rewriter(ex.key, ex.version); t != nil {
-		ex.inspect = &fetchInspector{p: c.p, version: ex.version, transform: t}
+		ex.inspect, ex.transform = inspectFetchResponse, t
 	}
 }
 

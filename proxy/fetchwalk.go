@@ -44,11 +44,27 @@ type fetchVisitor interface {
 	endpoints(array []byte)
 }
 
+// walking is what the writer needs to walk over a response. It is the connection's, so that no
+// response needs memory of its own.
+type walking struct {
+	fetch fetchInspector
+	look  looking
+	slice sliceWalker
+	frame frameWalker
+}
+
+// inspectFetchResponse delivers the answer of a Fetch.
+func inspectFetchResponse(c *conn, ex *exchange, size int) error {
+	f := &c.walking.fetch
+	f.p, f.version, f.transform = c.p, ex.version, ex.transform
+	return f.deliver(c, ex, size)
+}
+
 func (f *fetchInspector) deliver(c *conn, ex *exchange, size int) error {
 	if sizeLen+size <= readBuffer {
 		return f.deliverSmall(c, ex, size)
 	}
-	w := &frameWalker{conn: c, left: int64(sizeLen + size)}
+	w := c.walking.frame.over(c, sizeLen+size)
 	f.header(w)
 	f.walk(w, overwriting{f})
 	w.skip(int(w.left)) // the rest is of no interest
@@ -63,15 +79,14 @@ func (f *fetchInspector) deliverSmall(c *conn, ex *exchange, size int) error {
 	if err != nil {
 		return upstreamError(err)
 	}
-	w := &sliceWalker{cursor{b: raw}}
+	w, look := &c.walking.slice, &c.walking.look
+	*w, *look = sliceWalker{cursor{b: raw}}, looking{f: f}
 	f.header(w)
-	look := looking{f: f}
-	f.walk(w, &look)
+	f.walk(w, look)
 	if w.err != nil {
 		return fmt.Errorf("read a Fetch response of version %d: %w", f.version, w.err)
 	}
 	if look.rewrite && f.transform != nil {
-		ex.transform = f.transform
 		if err := c.transformAndWrite(ex, raw); err != nil {
 			return err
 		}
@@ -265,10 +280,19 @@ type frameWalker struct {
 	conn *conn
 	// left is what of the frame has not been read yet.
 	left int64
-	// out is what has been read and not written yet; kept is its end that take returned
-	// and may still be overwritten.
+	// out is what has been read and not written yet. Its end is what take returned last, and may
+	// still be overwritten.
 	out []byte
 	err error
+}
+
+// over begins a walk over the next n bytes of the broker's.
+func (w *frameWalker) over(c *conn, n int) *frameWalker {
+	w.conn, w.left, w.out, w.err = c, int64(n), w.out[:0], nil
+	if cap(w.out) > readBuffer {
+		w.out = nil // a rare one of many small fields
+	}
+	return w
 }
 
 // maxTake bounds one field that is not records: the largest legitimate one is a topic
@@ -317,7 +341,7 @@ func (w *frameWalker) skip(n int) {
 	if w.err = w.flush(); w.err != nil {
 		return
 	}
-	w.err = copyFrame(w.conn.client, w.conn.out.r, w.conn.up, int64(n))
+	w.err = w.conn.toClient.copy(int64(n))
 	w.left -= int64(n)
 }
 

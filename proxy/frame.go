@@ -249,16 +249,15 @@ func (c *cursor) string(flexible bool) []byte {
 	return c.take(int(n))
 }
 
-// bytes returns a byte field; nil for null.
-func (c *cursor) bytes(flexible bool) []byte {
+// skipBytes moves behind a byte field.
+func (c *cursor) skipBytes(flexible bool) {
 	if flexible {
-		return c.compact()
+		c.compact()
+		return
 	}
-	n := c.int32()
-	if c.err != nil || n == -1 {
-		return nil
+	if n := c.int32(); c.err == nil && n != -1 {
+		c.take(int(n))
 	}
-	return c.take(int(n))
 }
 
 func (c *cursor) compact() []byte {
@@ -281,16 +280,6 @@ func (c *cursor) array(flexible bool) int {
 		return int(n)
 	}
 	return 0
-}
-
-// produceAcks reads the acks of a Produce request, given the beginning of its body.
-func produceAcks(body []byte, version int16, flexible bool) (int16, error) {
-	c := cursor{b: body}
-	if version >= 3 {
-		c.string(flexible) // transactional id
-	}
-	acks := c.int16()
-	return acks, c.err
 }
 
 // rawResponse returns the frame of a response body that is encoded already, with a

@@ -145,6 +145,14 @@ type fakeMirrors struct {
 }
 
 func (m fakeMirrors) MirrorOf(id ids.UUID) (string, bool) { n, ok := m.of[id]; return n, ok }
+func (m fakeMirrors) Recorded(id ids.UUID) bool {
+	_, ok := m.of[id]
+	for tp := range m.readOnly {
+		ok = ok || tp.TopicID == id
+	}
+	return ok
+}
+
 func (m fakeMirrors) Stray(tp ids.TopicPartition) (stray, sure bool) {
 	sure, stray = m.stray[tp]
 	return stray, sure

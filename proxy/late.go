@@ -113,6 +113,13 @@ func (l lateMirrors) MirrorOf(topic ids.UUID) (string, bool) {
 	return "", false
 }
 
+func (l lateMirrors) Recorded(topic ids.UUID) bool {
+	if p := l.parts.Load(); p != nil {
+		return p.Mirrors.Recorded(topic)
+	}
+	return l.Held(topic)
+}
+
 func (l lateMirrors) ReadOnly(tp ids.TopicPartition) bool {
 	if p := l.parts.Load(); p != nil {
 		return p.Mirrors.ReadOnly(tp)

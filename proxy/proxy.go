@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -101,6 +102,10 @@ type Proxy struct {
 	untold  untold
 	buffers *buffers
 	budget  *semaphore.Weighted
+	// rewriters are those of rewriter, made once.
+	rewriters map[apiVersion]func(body []byte) (kmsg.Response, error)
+	// spliced counts the bytes that passed without coming into this process.
+	spliced atomic.Int64
 	// handshakes that failed are logged at a bounded rate: anybody can fail.
 	handshakes logLimit
 
@@ -140,6 +145,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 	}
 	p.conn = deps.Connections.of(cfg.Name)
 	p.rows = rowsFor(cfg, deps)
+	p.makeRewriters()
 	p.rules = readonly.Rules{
 		Lookup:     p.mirrorOf,
 		Unsure:     p.unsure,

@@ -207,21 +207,29 @@ func lightRewrite(c *conn, h header, _ int) (exchange, bool, error) {
 	return ex, true, nil
 }
 
+// apiVersion is a version of an API.
+type apiVersion struct{ key, version int16 }
+
 // rewriter returns the transform that decodes a response and lets the table's row
 // rewrite it; nil if there is nothing to rewrite at this listener.
 func (p *Proxy) rewriter(key, version int16) func(body []byte) (kmsg.Response, error) {
-	r := p.rows[key]
-	if r == nil || r.rewrite == nil {
-		return nil
-	}
-	return func(body []byte) (kmsg.Response, error) {
-		resp, err := decodeResponse(key, version, body)
-		if err != nil {
-			return nil, err
+	return p.rewriters[apiVersion{key, version}]
+}
+
+func (p *Proxy) makeRewriters() {
+	p.rewriters = make(map[apiVersion]func(body []byte) (kmsg.Response, error))
+	for key, r := range p.rows {
+		for version := int16(0); r.rewrite != nil && version <= r.max; version++ {
+			p.rewriters[apiVersion{key, version}] = func(body []byte) (kmsg.Response, error) {
+				resp, err := decodeResponse(key, version, body)
+				if err != nil {
+					return nil, err
+				}
+				if !r.rewrite(p, resp) {
+					return nil, nil
+				}
+				return resp, nil
+			}
 		}
-		if !r.rewrite(p, resp) {
-			return nil, nil
-		}
-		return resp, nil
 	}
 }

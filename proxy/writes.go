@@ -1,48 +1,11 @@
 package proxy
 
 import (
-	"errors"
-
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/readonly"
 )
-
-// lightProduce streams a Produce request if nothing can be read only: then its topics
-// need not be looked at, only its acks.
-func (c *conn) lightProduce(h header, size int) (exchange, bool, error) {
-	if _, ok := c.p.deps.View.Topic(stateTopic); ok || !c.p.deps.Leaders.none() || !c.p.deps.Fences.none() || !c.p.caughtUp() {
-		return exchange{}, false, nil
-	}
-	head, err := c.peekAll(size)
-	if err != nil {
-		return exchange{}, false, err
-	}
-	flexible := c.p.flex.flexible(h.key, h.version)
-	full, err := parseHeader(head, c.p.flex.flexible)
-	var acks int16
-	if err == nil {
-		acks, err = produceAcks(head[full.size:], h.version, flexible)
-	}
-	if err != nil {
-		if errors.Is(err, errShort) && len(head) < size {
-			return exchange{}, false, nil // longer names than the read buffer: read it whole
-		}
-		return exchange{}, false, err
-	}
-	return c.produced(relayed(h), acks), true, nil
-}
-
-// produced completes the exchange of a Produce request that is passed on.
-func (c *conn) produced(ex exchange, acks int16) exchange {
-	if acks == 0 {
-		ex.noResponse = true
-	} else if ex.version >= 10 { // the first with leaders in its answer
-		ex.transform = c.p.rewriter(ex.key, ex.version)
-	}
-	return ex
-}
 
 // produce passes on what of a Produce request does not go to a mirror partition. The
 // request is decoded only if something of it does.
@@ -110,7 +73,7 @@ func produceRefused(rules *readonly.Rules, body []byte, version int16, flexible 
 		}
 		for parts := c.array(flexible); parts > 0 && c.err == nil; parts-- {
 			partition := c.int32()
-			c.bytes(flexible) // records
+			c.skipBytes(flexible) // records
 			if flexible {
 				c.skipTags()
 			}

@@ -401,6 +401,11 @@ func (m mirrors) MirrorOf(topic ids.UUID) (string, bool) {
 	return mirror.Name, ok
 }
 
+func (m mirrors) Recorded(topic ids.UUID) bool {
+	_, ok := m.co.View().TopicByID(topic)
+	return ok
+}
+
 func (m mirrors) Stray(tp ids.TopicPartition) (stray, sure bool) { return m.co.Stray(tp) }
 
 func (m mirrors) ReadOnly(tp ids.TopicPartition) bool {

@@ -1,0 +1,138 @@
+package proxy
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync/atomic"
+)
+
+const (
+	// spliceFrom is the rest of a frame from which on the kernel moves the bytes
+	// from socket to socket; below, that costs more than copying.
+	spliceFrom = 64 << 10
+	// coalesceTo bounds what is gathered of small frames before it is written.
+	coalesceTo = 16 << 10
+)
+
+// relay passes frames on in one direction of a connection. It belongs to one goroutine.
+type relay struct {
+	dst net.Conn
+	src *bufio.Reader
+	// raw is what src reads from.
+	raw net.Conn
+	// spliced counts the bytes that did not come into this process.
+	spliced *atomic.Int64
+
+	limited io.LimitedReader
+	// gathered holds small frames while the next one has arrived already: they go out in one
+	// write, and the other side is woken once.
+	gathered []byte
+}
+
+// copy passes the next n bytes on: what is buffered first; then, of a large rest between
+// TCP sockets, by the kernel (splice).
+func (r *relay) copy(n int64) error {
+	for n > 0 {
+		if r.src.Buffered() == 0 && n >= spliceFrom {
+			if err := r.flush(); err != nil {
+				return err
+			}
+			if ok, err := r.splice(n); ok {
+				return err
+			}
+		}
+		if r.src.Buffered() == 0 {
+			if _, err := r.src.Peek(1); err != nil {
+				return err
+			}
+		}
+		b, err := r.src.Peek(int(min(int64(r.src.Buffered()), n)))
+		if err != nil {
+			return err
+		}
+		if err := r.write(b); err != nil {
+			return err
+		}
+		n -= int64(len(b))
+		if _, err := r.src.Discard(len(b)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyFrame passes a whole frame of n bytes on, its length included. It may be kept until the
+// next call of copyFrame or flush, but only while a further whole frame is buffered.
+func (r *relay) copyFrame(n int64) error {
+	if len(r.gathered)+int(n) > coalesceTo || !r.another(int(n)) {
+		return r.copy(n)
+	}
+	b, err := r.src.Peek(int(n))
+	if err != nil {
+		return err
+	}
+	r.gathered = append(r.gathered, b...)
+	_, err = r.src.Discard(int(n))
+	return err
+}
+
+// another tells whether a whole frame is buffered behind the next n bytes.
+func (r *relay) another(n int) bool {
+	have := r.src.Buffered() - n
+	if have < sizeLen {
+		return false
+	}
+	b, err := r.src.Peek(n + sizeLen)
+	if err != nil {
+		return false
+	}
+	size := int(int32(binary.BigEndian.Uint32(b[n:])))
+	return size >= 0 && have-sizeLen >= size
+}
+
+// write writes b behind what was gathered.
+func (r *relay) write(b []byte) error {
+	if len(r.gathered) > 0 {
+		if len(r.gathered)+len(b) <= coalesceTo {
+			r.gathered = append(r.gathered, b...)
+			b = nil
+		}
+		if err := r.flush(); err != nil || len(b) == 0 {
+			return err
+		}
+	}
+	_, err := r.dst.Write(b)
+	return err
+}
+
+// flush writes what was gathered.
+func (r *relay) flush() error {
+	if len(r.gathered) == 0 {
+		return nil
+	}
+	_, err := r.dst.Write(r.gathered)
+	r.gathered = r.gathered[:0]
+	return err
+}
+
+// splice moves n bytes between two TCP sockets without taking them into this process.
+// ok is false if that cannot be done.
+func (r *relay) splice(n int64) (ok bool, err error) {
+	d, ok := r.dst.(*net.TCPConn)
+	if !ok {
+		return false, nil
+	}
+	s, ok := r.raw.(*net.TCPConn)
+	if !ok {
+		return false, nil
+	}
+	r.limited = io.LimitedReader{R: s, N: n}
+	got, err := d.ReadFrom(&r.limited)
+	r.spliced.Add(got)
+	if err == nil && got < n {
+		err = io.ErrUnexpectedEOF
+	}
+	return true, err
+}
