@@ -31,7 +31,7 @@ const (
 // Each function here rewrites one kind of response for the clients of a client
 // listener and tells whether it changed anything: virtual brokers are hidden, brokers
 // have their proxies' addresses (addresses.go), and a mirror partition is led by a real
-// in-sync replica. table.go says which is for which API, fields.go what becomes of each field.
+// in-sync replica. table.go says which is for which API, fields_test.go what becomes of each field.
 
 // controller replaces a broker that is named as the controller and is not shown. In KRaft any
 // live broker may be, since brokers forward to the real one.
