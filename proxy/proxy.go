@@ -93,6 +93,8 @@ func cmpDefault[T int | int64 | time.Duration](v, def T) T {
 
 // Proxy serves the client connections of one or more sockets of one listener.
 type Proxy struct {
+	nothingAdded nothingAdded
+
 	cfg     Config
 	deps    Deps
 	log     *slog.Logger

@@ -117,7 +117,7 @@ func table() []row {
 		{key: int16(kmsg.AddPartitionsToTxn), max: 5, at: atBoth, handle: (*conn).addPartitionsToTxn, why: "mirror partitions are read only, fenced topics for a while; the state topic's transactional ids"},
 		{key: int16(kmsg.InitProducerID), max: 5, at: atBoth, light: (*conn).lightTransaction, handle: (*conn).initProducerID, why: "the state topic's transactional ids are the sidecars'"},
 		{key: int16(kmsg.AddOffsetsToTxn), max: 4, at: atBoth, light: (*conn).lightTransaction, handle: (*conn).addOffsetsToTxn, why: "the state topic's transactional ids are the sidecars'"},
-		{key: int16(kmsg.EndTxn), max: 5, at: atBoth, light: (*conn).lightTransaction, handle: (*conn).endTxn, why: "the state topic's transactional ids are the sidecars'"},
+		{key: int16(kmsg.EndTxn), max: 5, at: atBoth, light: (*conn).lightEndTxn, handle: (*conn).endTxn, why: "the state topic's transactional ids are the sidecars'; a transaction whose partitions were refused is not known to the broker"},
 		{key: int16(kmsg.TxnOffsetCommit), max: 6, at: atBoth, light: (*conn).lightTransaction, handle: (*conn).txnOffsetCommit, why: "the state topic's transactional ids are the sidecars'"},
 		{key: int16(kmsg.DeleteRecords), max: 2, at: atBoth, handle: (*conn).deleteRecords, why: "mirror partitions are read only"},
 		{key: int16(kmsg.CreateTopics), max: 7, at: atBoth, handle: (*conn).createTopics, why: "the state topic is the sidecars'; mirror.name is not set; where virtual brokers cannot be cordoned, replicas are chosen here"},

@@ -97,7 +97,7 @@ func (c *conn) endTxn(r *request) (exchange, error) {
 		return exchange{}, err
 	}
 	if may, err := c.mayTransact(r, req.TransactionalID); err != nil || may {
-		return r.forward(), err
+		return c.aborted(r.forward(), req), err
 	}
 	resp := kmsg.NewPtrEndTxnResponse()
 	resp.ErrorCode, resp.ProducerID, resp.ProducerEpoch = errTransactionalIDAuthorization, -1, -1

@@ -154,6 +154,7 @@ func (c *conn) addPartitionsToTxn(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.AddPartitionsToTxn(req)
+	c.p.nothingAdded.addition(req, s != nil)
 	if s == nil {
 		return r.forward(), nil
 	}
