@@ -139,6 +139,10 @@ func (b *blow) pauseResume(ctx context.Context) error {
 		})
 	}
 	if err := verb("--pause"); err != nil {
+		// Whoever gets no answer cannot know whether it has happened: taken back, or the topic stays paused.
+		if undo := verb("--resume"); undo != nil {
+			return fmt.Errorf("%s may be paused, and is not to be resumed: %w (%w)", topic, undo, err)
+		}
 		return fmt.Errorf("%w: %w", errNotNow, err)
 	}
 	paused := harness.Await(ctx, 60*time.Second, func(ctx context.Context) error {
