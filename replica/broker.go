@@ -35,6 +35,8 @@ type BrokerConfig struct {
 	// Lag tells how long the image may have been behind the metadata log, as
 	// metadata.Observer does.
 	Lag func() time.Duration
+	// Home asks the home broker for a sign of life; nil looks for none. See homeless.
+	Home func(ctx context.Context) error
 
 	// AllowUncordoned takes a cluster whose metadata.version knows no cordoned log
 	// directories: what the controllers place may land on the virtual broker at any time.
@@ -160,6 +162,7 @@ type Broker struct {
 	ackShutdown      bool
 	complained       string // the last trouble logged
 	lastWant         heartbeat
+	homeless         homeless
 	unsubscribeImage func()
 }
 
@@ -500,6 +503,14 @@ func (b *Broker) run() {
 		b.mu.Unlock()
 		cancel()
 	}()
+	if b.cfg.Home != nil {
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			b.watchHome()
+		}()
+		defer func() { <-watched }()
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -569,7 +580,7 @@ func (b *Broker) want() (heartbeat, *kmsg.BrokerHeartbeatRequest) {
 	h := heartbeat{
 		n: b.lastWant.n + 1,
 		// The first one only sets the cordon, which registering has lifted.
-		fence:    b.fresh || !b.seen || lagging || b.giveUps > 0 || b.stopping,
+		fence:    b.fresh || !b.seen || lagging || b.giveUps > 0 || b.stopping || b.homeless.fenced,
 		shutdown: b.leave,
 		uncordon: len(b.windows) > 0,
 	}

@@ -230,7 +230,7 @@ func endpoint(b metadata.Broker, listener string) (metadata.Endpoint, bool) {
 	return b.Endpoints[0], true
 }
 
-func newBroker(cfg *config.Sidecar, c *cluster, ctl *controller.Client, reg *prometheus.Registry, log *slog.Logger) (*replica.Broker, error) {
+func newBroker(cfg *config.Sidecar, c *cluster, cl *clients, ctl *controller.Client, reg *prometheus.Registry, log *slog.Logger) (*replica.Broker, error) {
 	home, ok := c.image.Broker(c.home.ID)
 	if !ok {
 		return nil, fmt.Errorf("home broker %d is not registered", c.home.ID)
@@ -250,6 +250,10 @@ func newBroker(cfg *config.Sidecar, c *cluster, ctl *controller.Client, reg *pro
 	b, err := replica.NewBroker(replica.BrokerConfig{
 		HomeID: c.home.ID, Virtual: cfg.VirtualOffset, ClusterID: c.id, Endpoints: endpoints, Lag: c.observer.Lag,
 		MaxMetadataVersion: maxMetadataVersion(), AllowUncordoned: cfg.AllowUncordoned,
+		Home: func(ctx context.Context) error {
+			_, err := cl.calls.Request(ctx, c.home.ID, kmsg.NewPtrApiVersionsRequest())
+			return err
+		},
 	}, c.image, ctl, log)
 	if err != nil {
 		return nil, err
