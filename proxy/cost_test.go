@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -356,4 +357,87 @@ func trips(c net.Conn, request, response []byte) func(testing.TB) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkRelay compares the ways to a broker that does nothing: direct, through a relay that looks
+// at nothing, and through the proxy. The difference of the last two is what it costs to know what
+// passes.
+func BenchmarkRelay(b *testing.B) {
+	for _, size := range []int{100, 10 << 10, 100 << 10, 1 << 20, 10 << 20} {
+		fetch, produce := fetchOf(12, -1, "o"), produceOf(11, size, "o")
+		for name, frames := range map[string][2][]byte{
+			"fetch-response":  {encodeRequest(fetch, 1, &testClientID), appendResponse(nil, fetchedOf(12, size, 1), 1)},
+			"produce-request": {encodeRequest(produce, 1, &testClientID), appendResponse(nil, producedOK(produce), 1)},
+		} {
+			ways := []struct {
+				name string
+				to   func(net.Listener) string
+			}{
+				{"direct", func(broker net.Listener) string { return broker.Addr().String() }},
+				{"plain", func(broker net.Listener) string { return plainRelay(b, broker) }},
+				{"proxy", func(broker net.Listener) string {
+					s := setup{view: ordinaryView()}
+					s.deps.Log, s.deps.Mirrors = discardLog(), fakeMirrors{}
+					_, addr := s.start(b, &fakeBroker{ln: broker})
+					return addr
+				}},
+			}
+			for _, way := range ways {
+				b.Run(fmt.Sprintf("%s-%d/%s", name, size, way.name), func(b *testing.B) {
+					trip := trips(tripTo(b, way.to(fixedBroker(b, frames[0], frames[1]))), frames[0], frames[1])
+					b.SetBytes(int64(len(frames[0]) + len(frames[1])))
+					b.ReportAllocs()
+					before := processTime(b)
+					for b.Loop() {
+						trip(b)
+					}
+					b.ReportMetric(float64((processTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+				})
+			}
+		}
+	}
+}
+
+// plainRelay passes on whatever one client and the broker send, as the kernel can best.
+func plainRelay(b *testing.B, broker net.Listener) string {
+	b.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		up, err := net.Dial("tcp", broker.Addr().String())
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		var both sync.WaitGroup
+		both.Go(func() {
+			_, _ = io.Copy(up, c)
+			_ = up.Close()
+		})
+		_, _ = io.Copy(c, up)
+		_ = c.Close()
+		both.Wait()
+	})
+	b.Cleanup(func() {
+		ln.Close()
+		wg.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// processTime is what the process has used of the cores, both ends of the connection included.
+func processTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -91,7 +91,7 @@ func (c *conn) seeProduce(h header, head []byte) (acks int16, free bool, err err
 			return acks, true, nil
 		}
 		for parts := w.array(flexible); parts > 0 && w.err == nil; parts-- {
-			w.int32()         // partition
+			w.int32()             // partition
 			w.skipBytes(flexible) // records
 			if flexible {
 				w.skipTags()

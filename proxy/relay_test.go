@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -414,76 +413,6 @@ func FuzzParseHeader(f *testing.F) {
 			fi.walk(w, overwriting{fi})
 		}
 	})
-}
-
-func BenchmarkRelay(b *testing.B) {
-	for _, size := range []int{100, 10 << 10, 100 << 10, 1 << 20, 10 << 20} {
-		b.Run(fmt.Sprintf("fetch-response-%d", size), func(b *testing.B) {
-			resp := kmsg.NewPtrFetchResponse()
-			resp.Version = 12
-			t := kmsg.NewFetchResponseTopic()
-			t.Topic = "topic"
-			p := kmsg.NewFetchResponseTopicPartition()
-			p.RecordBatches = pattern(size)
-			t.Partitions = append(t.Partitions, p)
-			resp.Topics = append(resp.Topics, t)
-			out := appendResponse(nil, resp, 1)
-			fetch := kmsg.NewPtrFetchRequest()
-			fetch.Version = 12
-			benchRelay(b, encodeRequest(fetch, 1, &testClientID), out)
-		})
-		b.Run(fmt.Sprintf("produce-request-%d", size), func(b *testing.B) {
-			req := produceRequest(9, 1, "topic", 0)
-			req.Topics[0].Partitions[0].Records = pattern(size)
-			benchRelay(b, encodeRequest(req, 1, &testClientID),
-				appendResponse(nil, func() kmsg.Response { r := kmsg.NewPtrProduceResponse(); r.Version = 9; return r }(), 1))
-		})
-	}
-}
-
-// benchRelay measures round trips of fixed frames, with the least possible work at both
-// ends.
-func benchRelay(b *testing.B, request, response []byte) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer ln.Close()
-	wg.Go(func() {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		buf := make([]byte, len(request))
-		for {
-			if _, err := io.ReadFull(c, buf); err != nil {
-				return
-			}
-			if _, err := c.Write(response); err != nil {
-				return
-			}
-		}
-	})
-	s := setup{}
-	s.deps.Log = discardLog()
-	_, addr := s.start(b, &fakeBroker{ln: ln})
-	c := dial(b, addr)
-	_ = c.SetDeadline(time.Time{})
-	buf := make([]byte, len(response))
-	b.SetBytes(int64(len(request) + len(response)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := c.Write(request); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := io.ReadFull(c, buf); err != nil {
-			b.Fatal(err)
-		}
-	}
-	c.Close()
 }
 
 func TestDialerTriesTheNextBroker(t *testing.T) {
