@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"syscall"
@@ -349,7 +350,7 @@ func (r *proxyRig) quota(ctx context.Context, bytesPerS float64) error {
 	name := pacedClient
 	got, err := r.admin.AlterClientQuotas(ctx, []kadm.AlterClientQuotaEntry{{
 		Entity: kadm.ClientQuotaEntity{{Type: "client-id", Name: &name}},
-		Ops:    []kadm.AlterClientQuotaOp{{Key: "consumer_byte_rate", Value: bytesPerS}},
+		Ops:    []kadm.AlterClientQuotaOp{{Key: "consumer_byte_rate", Value: math.Round(bytesPerS)}},
 	}})
 	if err == nil && len(got) == 1 {
 		err = got[0].Err
