@@ -21,7 +21,8 @@ func (c *conn) apiVersions(r *request) (exchange, error) {
 			return exchange{}, err
 		}
 		if req.NodeID == c.p.cfg.IDs.Of(c.p.cfg.Home) {
-			req.NodeID = -1
+			// Not -1: who names a cluster has to name a node, or the broker calls it invalid.
+			req.NodeID = c.p.cfg.Home
 			ex.send = encodeRequest(req, r.correlation, r.clientID)
 		}
 	}

@@ -131,7 +131,7 @@ func TestApiVersionsIdentity(t *testing.T) {
 	}{
 		"client listener, home":      {false, 1, 1},
 		"client listener, another":   {false, 2, 2},
-		"virtual listener, virtual":  {true, 10001, -1},
+		"virtual listener, virtual":  {true, 10001, 1},
 		"virtual listener, another":  {true, 10002, 10002},
 		"virtual listener, anything": {true, -1, -1},
 	} {
