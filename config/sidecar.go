@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,11 @@ type Sidecar struct {
 	VirtualListeners           []Listener // where the virtual broker listens
 	VirtualAdvertisedListeners []Listener // what is registered for it; VirtualListeners if empty
 	NodeHostMapping            map[int32]string
+	BootstrapServerMapping     []ServerMapping
+	DeterministicListeners     bool
+	MinPort                    uint16          // of deterministic listeners; a broker's is the sum with its id
+	Advertised                 AddressTemplate // what clients are told where nothing else says it
+	DefaultListenerIP          string          // where deterministic listeners listen
 	HTTPListen                 string
 	StateEncryptionKeyFile     string
 	LogLevel                   slog.Level
@@ -72,6 +78,8 @@ type Sidecar struct {
 
 	// ListenerProtocols are those of the client listeners that have one given.
 	ListenerProtocols map[string]Protocol
+	// ListenerAddresses holds keys about addresses that listeners have of their own, by name.
+	ListenerAddresses map[string]ListenerAddresses
 	// ListenerSecurity holds keys that listeners have of their own, by lower-case name.
 	ListenerSecurity map[string]Properties
 	ClientAuth       string // ssl.client.auth of listeners that have none of their own
@@ -86,11 +94,19 @@ type Key struct {
 	Name    string
 	Default string
 	Doc     string
-	secret  bool
+	// Repeatable says that the flag may be given more than once; its values are joined by semicolons.
+	Repeatable bool
+	secret     bool
 }
 
 // Flag is the key's name as a command line flag.
 func (k Key) Flag() string { return strings.ReplaceAll(k.Name, ".", "-") }
+
+// repeatable lets the flag be given more than once.
+func repeatable(k sidecarKey) sidecarKey {
+	k.Repeatable = true
+	return k
+}
 
 type sidecarKey struct {
 	Key
@@ -167,12 +183,38 @@ func sidecarKeys() []sidecarKey {
 		k("advertised.listeners", "", "what clients are told about this sidecar's listeners; empty if the brokers advertise the proxy", listenersKey(func(s *Sidecar) *[]Listener { return &s.AdvertisedListeners })),
 		k("virtual.listeners", "", "where the virtual broker listens for the other brokers, host:port (required)", listenersKey(func(s *Sidecar) *[]Listener { return &s.VirtualListeners })),
 		k("virtual.advertised.listeners", "", "what is registered for the virtual broker, if other brokers reach it elsewhere than virtual.listeners", listenersKey(func(s *Sidecar) *[]Listener { return &s.VirtualAdvertisedListeners })),
-		k("node.host.mapping", "", "proxy address of each broker, 1=host:port,2=host:port; set, addresses in answers are rewritten", func(s *Sidecar, v string) error {
+		k(keyNodeHostMapping, "", "proxy address of each broker, 1=host:port,2=host:port; for brokers that do not advertise their proxies", func(s *Sidecar, v string) error {
 			m, err := parseMapping(v)
 			if err == nil {
 				s.NodeHostMapping = m
 			}
 			return err
+		}),
+		repeatable(k(keyServerMapping, "", "remote-host:port,local-host:port[,advertised-host:port], semicolons between, or the flag several times: clients are told the last one of the broker that advertises the first; the sidecar beside that broker listens at the second", func(s *Sidecar, v string) error {
+			m, err := parseServerMapping(v)
+			if err == nil {
+				s.BootstrapServerMapping = m
+			}
+			return err
+		})),
+		k(keyDeterministic, "false", "clients are told dynamic.sequential.min.port plus the broker's id as the port of its proxy; without listeners, the sidecar listens there", boolKey(func(s *Sidecar) *bool { return &s.DeterministicListeners })),
+		k(keyMinPort, "", "see deterministic.listeners", func(s *Sidecar, v string) error {
+			var a ListenerAddresses
+			err := a.take(keyMinPort, v)
+			s.MinPort = a.MinPort
+			return err
+		}),
+		k(keyAdvertised, "", "host, or without deterministic.listeners host:port, of each broker's proxy, with {node} for the broker's id and {host} for the host that it advertises; empty: that host", func(s *Sidecar, v string) error {
+			t, err := parseAddressTemplate(v)
+			s.Advertised = t
+			return err
+		}),
+		k("default.listener.ip", "0.0.0.0", "address that deterministic listeners listen at", func(s *Sidecar, v string) error {
+			if net.ParseIP(v) == nil {
+				return fmt.Errorf("%q is no IP address", v)
+			}
+			s.DefaultListenerIP = v
+			return nil
 		}),
 		k("http.listen", "127.0.0.1:9644", "address for health, metrics and the console; empty switches it off", func(s *Sidecar, v string) error {
 			if v != "" {
@@ -276,7 +318,7 @@ func ParseEvict(p Properties) (*Sidecar, error) {
 }
 
 func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
-	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}, InterBrokerSecurity: Properties{}, UpstreamKeystore: Properties{}, ListenerSecurity: map[string]Properties{}}
+	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}, InterBrokerSecurity: Properties{}, UpstreamKeystore: Properties{}, ListenerSecurity: map[string]Properties{}, ListenerAddresses: map[string]ListenerAddresses{}}
 	var errs []error
 	table := sidecarKeys()
 	known := make(map[string]bool, len(table))
@@ -300,7 +342,7 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	for _, k := range keystoreKeys() {
 		names = append(names, upstreamPrefix+k)
 	}
-	for _, k := range listenerKeys() {
+	for _, k := range append(listenerKeys(), addressKeys()...) {
 		names = append(names, listenerPrefix+"<name>."+k)
 	}
 	for _, key := range p.Keys() {
@@ -318,7 +360,13 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 			s.UpstreamKeystore[upstream] = p[key]
 		case s.takeListenerKey(key, p[key]):
 		default:
-			errs = append(errs, unknownKey(key, names))
+			taken, err := s.takeAddressKey(key, p[key])
+			switch {
+			case err != nil:
+				errs = append(errs, err)
+			case !taken:
+				errs = append(errs, unknownKey(key, names))
+			}
 		}
 	}
 	inherit(s.ControllerSecurity, s.Security)
@@ -331,6 +379,9 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 		if missing && slices.Contains(required, name) {
 			errs = append(errs, fmt.Errorf("%s is required", name))
 		}
+	}
+	if err := s.checkAddresses(); err != nil {
+		errs = append(errs, err)
 	}
 	if s.RetryInitialBackoff > s.RetryMaxBackoff {
 		errs = append(errs, errors.New("mirror.failed.retry.initial.backoff.ms is above mirror.failed.retry.max.backoff.ms"))

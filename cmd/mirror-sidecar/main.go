@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -132,6 +133,10 @@ func parseFlags(flags *pflag.FlagSet, args []string, stderr io.Writer, check fun
 	file := flags.String("config", "", "properties file")
 	keys := config.SidecarKeys()
 	for _, k := range keys {
+		if k.Repeatable {
+			flags.StringArray(k.Flag(), nil, k.Doc)
+			continue
+		}
 		flags.String(k.Flag(), k.Default, k.Doc)
 	}
 	if err := flags.Parse(args); err != nil {
@@ -148,7 +153,12 @@ func parseFlags(flags *pflag.FlagSet, args []string, stderr io.Writer, check fun
 		}
 	}
 	for _, k := range keys {
-		if f := flags.Lookup(k.Flag()); f.Changed {
+		f := flags.Lookup(k.Flag())
+		switch list, repeated := f.Value.(pflag.SliceValue); {
+		case !f.Changed:
+		case repeated:
+			props[k.Name] = strings.Join(list.GetSlice(), ";")
+		default:
 			props[k.Name] = f.Value.String()
 		}
 	}

@@ -169,10 +169,10 @@ func warnOfOneAddress(cfg *config.Sidecar, c *cluster, log *slog.Logger) {
 }
 
 // checkListenerNames refuses keys of listeners that there are not.
-func checkListenerNames(cfg *config.Sidecar, c *cluster) error {
+func checkListenerNames(cfg *config.Sidecar, c *cluster, listeners []config.ClientListener) error {
 	known := map[string]bool{strings.ToLower(c.home.Listener): true}
-	for _, l := range cfg.Listeners {
-		known[strings.ToLower(l.NameOr(config.DefaultListener))] = true
+	for _, l := range listeners {
+		known[strings.ToLower(l.Name)] = true
 	}
 	for _, l := range cfg.VirtualListeners {
 		known[strings.ToLower(l.Name)] = true
@@ -180,6 +180,11 @@ func checkListenerNames(cfg *config.Sidecar, c *cluster) error {
 	for name := range cfg.ListenerSecurity {
 		if !known[name] {
 			return fmt.Errorf("listener.name.%s.*: there is no such listener", name)
+		}
+	}
+	for name := range cfg.ListenerAddresses {
+		if !known[strings.ToLower(name)] {
+			return fmt.Errorf("listener.name.%s.*: there is no such listener", strings.ToLower(name))
 		}
 	}
 	return nil

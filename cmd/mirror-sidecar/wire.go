@@ -429,22 +429,14 @@ func (p placer) Needed() bool { return !replica.Cordons(p.image) }
 func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *cluster, cl *clients, co *coordinator.Coordinator,
 	m *replica.Manager, b *replica.Broker, store *coordinator.Store, fences *proxy.Fences, t *transport, h *health.Server, log *slog.Logger,
 ) (*proxies, error) {
-	if err := checkListenerNames(cfg, c); err != nil {
+	listeners, err := clientListeners(cfg, c, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkListenerNames(cfg, c, listeners); err != nil {
 		return nil, err
 	}
 	warnOfOneAddress(cfg, c, log)
-	hosts := map[int32]proxy.HostPort{}
-	for id, addr := range cfg.NodeHostMapping {
-		host, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			return nil, fmt.Errorf("node.host.mapping: %w", err)
-		}
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("node.host.mapping: %w", err)
-		}
-		hosts[id] = proxy.HostPort{Host: host, Port: int32(n)}
-	}
 	code := readonly.PolicyViolation
 	if cfg.ReadOnlyTopicError {
 		code = readonly.ReadOnlyTopic
@@ -480,16 +472,17 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		})
 		return nil
 	}
-	for _, l := range cfg.Listeners {
-		name := l.NameOr(config.DefaultListener)
-		secure, err := listenerTLS(cfg.Protocol(name), cfg.ListenerTLS(name), advertisedHost(cfg.AdvertisedListeners, l), log)
+	for _, l := range listeners {
+		name := l.Name
+		secure, err := listenerTLS(cfg.Protocol(name), cfg.ListenerTLS(name), advertisedHost(cfg.AdvertisedListeners, l.Listener), log)
 		if err != nil {
 			return nil, err
 		}
-		err = add(proxy.Config{
-			Name: name, IDs: cfg.VirtualOffset, Home: c.home.ID, Hosts: hosts, ReadOnlyError: code, TLS: secure,
-			Dial: proxy.Dialer(func() []string { return cfg.HomeBroker[:1] }, func(context.Context) (*certs.Dialer, error) { return t.relayHome, nil }),
-		}, net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
+		home := []string{l.Home}
+		err = add(addressed(proxy.Config{
+			Name: name, IDs: cfg.VirtualOffset, Home: c.home.ID, ReadOnlyError: code, TLS: secure,
+			Dial: proxy.Dialer(func() []string { return home }, func(context.Context) (*certs.Dialer, error) { return t.relayHome, nil }),
+		}, l), net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
 		if err != nil {
 			return nil, err
 		}
