@@ -264,7 +264,23 @@ func (d *Destination) reassign(ctx context.Context, topic string, targets map[in
 // electPreferred asks for the first replicas as leaders. That one need not be elected, or
 // cannot be at present, is no error: the next look decides again.
 func (d *Destination) electPreferred(ctx context.Context, topic string, partitions []int32) error {
+	return d.elect(ctx, topic, partitions, electionPreferred)
+}
+
+// electUncleanly asks for any leader that is alive where none of those that have all data is.
+func (d *Destination) electUncleanly(ctx context.Context, topic string, partitions []int32) error {
+	return d.elect(ctx, topic, partitions, electionUnclean)
+}
+
+// Kafka's types of elections.
+const (
+	electionPreferred int8 = 0
+	electionUnclean   int8 = 1
+)
+
+func (d *Destination) elect(ctx context.Context, topic string, partitions []int32, kind int8) error {
 	req := kmsg.NewPtrElectLeadersRequest()
+	req.ElectionType = kind
 	req.TimeoutMillis = int32(adminTimeout.Milliseconds())
 	t := kmsg.NewElectLeadersRequestTopic()
 	t.Topic, t.Partitions = topic, partitions
@@ -342,8 +358,12 @@ func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, p
 		return 0, fmt.Errorf("producers of %s-%d at broker %d: %w%s", topic, partition, leader, e, detail(answer.ErrorMessage))
 	}
 	req := kmsg.NewPtrWriteTxnMarkersRequest()
+	mirrored := false
 	for _, p := range answer.ActiveProducers {
-		if p.CurrentTxnStartOffset < 0 || p.ProducerID < 0 || batch.LocalRange(p.ProducerID) {
+		if p.ProducerID < 0 || batch.LocalRange(p.ProducerID) {
+			continue
+		}
+		if mirrored = true; p.CurrentTxnStartOffset < 0 {
 			continue
 		}
 		m := kmsg.NewWriteTxnMarkersRequestMarker()
@@ -356,7 +376,11 @@ func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, p
 		req.Markers = append(req.Markers, m)
 	}
 	if len(req.Markers) == 0 {
-		return 0, nil
+		if !mirrored {
+			return 0, nil
+		}
+		// A marker of an earlier try whose answer was lost may be on this broker only, and go with it.
+		return 0, d.replicated(ctx, topic, partition, leader)
 	}
 	// Not sent twice by itself: whether an answer that was lost came with a marker is seen by
 	// who asks for the producers again.

@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -156,5 +158,31 @@ func TestStopWaitIsOfOneStop(t *testing.T) {
 	r.change(Topic{TopicID: ids.UUID{255}}, func(p *metadata.Partition) { p.Leader, p.Replicas = 2, []int32{2} })
 	if r.rec.forgetOthers(); waits() {
 		t.Error("another sidecar coordinates the mirror")
+	}
+}
+
+// TestStoppedIsSaidOnce: a topic whose partitions were never led is not taken for STOPPED before that
+// is on record: who deletes the mirror then would be refused a moment later.
+func TestStoppedIsSaidOnce(t *testing.T) {
+	r := newRig(t)
+	topic := r.mirrorTopic("t", Stopped, Unknown)
+	r.change(topic, func(p *metadata.Partition) { p.Replicas, p.ISR, p.Leader = []int32{1, 2}, []int32{1, 2}, 1 })
+	var seen []State
+	var mu sync.Mutex
+	cancel := r.view.Subscribe(func(Change) {
+		_, s := r.verbState("m", "t")
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, s)
+	})
+	if err := r.rec.finish(t.Context(), topic); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	mu.Lock()
+	defer mu.Unlock()
+	first := slices.Index(seen, Stopped)
+	if first < 0 || slices.Contains(seen[first:], Stopping) {
+		t.Errorf("seen %v", seen)
 	}
 }

@@ -16,11 +16,12 @@ import (
 // This file holds how an operator gives up waiting for a replica that will not come back: by
 // recovering a topic with AllowTruncate, also if nothing of it is FAILED (R15).
 
-// waiting returns the partitions of a topic that no real replica is in sync of.
+// waiting returns the partitions of a topic that no real replica is in sync of, or that nobody leads:
+// without ELR the controllers keep the last real replica in the ISR and wait for it.
 func (c *Coordinator) waiting(t Topic) []*metadata.Partition {
 	v := c.cfg.Virtual
 	return slices.DeleteFunc(c.img.TopicPartitions(t.TopicID), func(p *metadata.Partition) bool {
-		return !slices.ContainsFunc(p.Replicas, v.Is) || len(v.Real(p.ISR)) > 0
+		return !slices.ContainsFunc(p.Replicas, v.Is) || len(v.Real(p.ISR)) > 0 && p.Leader >= 0
 	})
 }
 
@@ -82,6 +83,32 @@ func (r *Reconciler) regained(ctx context.Context, t Topic) (Topic, error) {
 			now.GiveUp = nil
 		}
 	})
+}
+
+// leadGivenUp has partitions led that were given up and that nobody leads, since the controllers wait
+// for the very replica that will not come back: a virtual broker is elected uncleanly. It holds
+// nothing, and finds out who of those that live has most.
+func (r *Reconciler) leadGivenUp(ctx context.Context, t Topic) error {
+	if len(t.GiveUp) == 0 {
+		return nil
+	}
+	var elect []int32
+	for _, p := range r.c.waiting(t) {
+		if _, given := t.GiveUp[p.Partition]; given && p.Leader < 0 && r.c.firstAliveIsVirtual(p) {
+			elect = append(elect, p.Partition)
+		}
+	}
+	if len(elect) == 0 {
+		return nil
+	}
+	r.log.Warn("a virtual broker is elected for partitions that nobody leads, as their last replica was given up", "mirror", t.Mirror, "topic", t.Name, "partitions", elect)
+	return r.c.deps.Destination.electUncleanly(ctx, t.Name, elect)
+}
+
+// firstAliveIsVirtual tells whom the controllers elect uncleanly: the first of the replicas that is alive.
+func (c *Coordinator) firstAliveIsVirtual(p *metadata.Partition) bool {
+	i := slices.IndexFunc(p.Replicas, func(b int32) bool { return alive(c.img, b) })
+	return i >= 0 && c.cfg.Virtual.Is(p.Replicas[i])
 }
 
 // spendAfter is how long an AllowTruncate stands at least: by then every leader has read it.

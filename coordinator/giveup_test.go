@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
@@ -193,5 +195,50 @@ func TestAllowTruncateIsSpent(t *testing.T) {
 		if now := r.topicT(c.name); now.AllowTruncate == c.spent || now.Since != topic.Since || now.Desired != Mirroring {
 			t.Errorf("%s: %+v", c.name, now)
 		}
+	}
+}
+
+// TestGivenUpIsLed: where nobody leads, since the controllers wait for the very replica that was given
+// up, a virtual broker is elected: nobody else would begin.
+func TestGivenUpIsLed(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(p *metadata.Partition)
+		given  bool
+		elects bool
+	}{
+		{"the last one is eligible, and dead", func(p *metadata.Partition) { p.Leader, p.ISR, p.ELR = -1, nil, []int32{9} }, true, true},
+		{"the last one is in the ISR, and dead", func(p *metadata.Partition) { p.Leader, p.ISR = -1, []int32{9} }, true, true},
+		{"nobody has given it up", func(p *metadata.Partition) { p.Leader, p.ISR = -1, []int32{9} }, false, false},
+		{"somebody leads", func(p *metadata.Partition) { p.Leader, p.ISR = 10001, []int32{10001} }, true, false},
+		{"a real broker would be elected", func(p *metadata.Partition) { p.Leader, p.ISR, p.Replicas = -1, nil, []int32{1, 10001, 9} }, true, false},
+		{"no virtual broker is alive", func(p *metadata.Partition) { p.Leader, p.ISR, p.Replicas = -1, nil, []int32{10008, 8} }, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			now := r.mirrorTopic("t", Mirroring, Mirroring)
+			r.inSync("t", func(p *metadata.Partition) {
+				p.Replicas = []int32{10001, 1, 9}
+				c.change(p)
+			})
+			if c.given {
+				now.GiveUp = map[int32]int64{0: 5}
+			}
+			r.requests = nil
+			if err := r.rec.leadGivenUp(t.Context(), now); err != nil {
+				t.Fatal(err)
+			}
+			elected := false
+			for _, q := range r.requests {
+				e, ok := q.(*kmsg.ElectLeadersRequest)
+				elected = elected || ok && e.ElectionType == electionUnclean
+			}
+			if elected != c.elects {
+				t.Errorf("asked for %v", r.requests)
+			}
+			if waits := len(r.waiting(now)) == 1; !waits {
+				t.Error("it does not wait")
+			}
+		})
 	}
 }

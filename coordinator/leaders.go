@@ -71,7 +71,7 @@ func (l Leaders) ReadLineage(ctx context.Context, mirror string, tp ids.TopicPar
 	}
 	if t.Desired == Mirroring && (s.State == Pausing || s.State == Paused) {
 		// Resumed: on record before anything is truncated for it.
-		if err := l.report(ctx, mirror, tp, leaderEpoch, s.State, replica.Report{Kind: replica.Aligned}); err != nil {
+		if err := l.report(ctx, mirror, tp, leaderEpoch, s, replica.Report{Kind: replica.Aligned}); err != nil {
 			return r, leading.Consent{}, fencedOnly(err)
 		}
 		s.State = Mirroring
@@ -131,23 +131,23 @@ func (l Leaders) WriteLineage(ctx context.Context, mirror string, tp ids.TopicPa
 // Report implements replica.State.
 func (l Leaders) Report(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, r replica.Report) error {
 	now, _ := l.c.view.State(mirror, tp)
-	err := l.report(ctx, mirror, tp, leaderEpoch, now.State, r)
+	err := l.report(ctx, mirror, tp, leaderEpoch, now, r)
 	if errors.Is(err, ErrTransition) {
 		// The view may lag behind what was written: look again, at what is.
 		if now, err = l.c.ReadState(ctx, mirror, tp); err == nil {
-			err = l.report(ctx, mirror, tp, leaderEpoch, now.State, r)
+			err = l.report(ctx, mirror, tp, leaderEpoch, now, r)
 		}
 	}
 	return final(err)
 }
 
-func (l Leaders) report(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, now State, r replica.Report) error {
+func (l Leaders) report(ctx context.Context, mirror string, tp ids.TopicPartition, leaderEpoch int32, now PartitionState, r replica.Report) error {
 	t, ok := l.c.view.TopicByID(tp.TopicID)
 	if !ok || t.Mirror != mirror {
 		return nil // it is not in the mirror any more
 	}
 	rec, _ := l.c.view.Lineage(mirror, tp)
-	for _, w := range reportWrites(now, rec, t, partitionKey{mirror, tp}, leaderEpoch, r) {
+	for _, w := range reportWrites(now.State, rec, t, partitionKey{mirror, tp}, leaderEpoch, keepTold(now, r)) {
 		if err := l.c.write(ctx, w); err != nil {
 			return err
 		}

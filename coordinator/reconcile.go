@@ -273,6 +273,9 @@ func (r *Reconciler) step(ctx context.Context, m Mirror, t Topic) (time.Duration
 	if err != nil {
 		return 0, err
 	}
+	if err := r.leadGivenUp(ctx, t); err != nil {
+		return 0, err
+	}
 	if t.Desired == Stopped {
 		return r.stopTopic(ctx, t)
 	}

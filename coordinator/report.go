@@ -34,6 +34,24 @@ func reportWrites(now State, rec lineage.Record, t Topic, key partitionKey, lead
 	return out
 }
 
+// told tells whether a detail says for people what happened to the data of a partition.
+func told(detail string) bool {
+	switch detail {
+	case replica.DetailTruncated, replica.DetailHole, replica.DetailForeign:
+		return true
+	}
+	return false
+}
+
+// keepTold is a leader's report that all is well, with what an earlier one has told of the data and
+// nobody may have seen yet: the next takeover is no reason to forget it. A pause is, or a stop.
+func keepTold(now PartitionState, r replica.Report) replica.Report {
+	if r.Kind == replica.Aligned && r.Detail == "" && now.State == Mirroring && told(now.Detail) {
+		r.Detail, r.Message = now.Detail, now.ErrorMessage
+	}
+	return r
+}
+
 // fenceState is the state that a new leader records first: its epoch refuses what earlier
 // ones still write. ok is false when nothing has to be recorded. Who takes over has not
 // quiesced yet, so that detail of its predecessor goes.
@@ -47,7 +65,7 @@ func fenceState(s PartitionState, t Topic, leaderEpoch int32) (next PartitionSta
 	case none:
 		s.State = LogTruncation
 	}
-	if s.State != Failed {
+	if s.State != Failed && !(s.State == Mirroring && told(s.Detail)) {
 		s.Detail, s.ErrorMessage = "", ""
 	}
 	return s, true

@@ -192,3 +192,34 @@ func TestReportWrites(t *testing.T) {
 		}
 	})
 }
+
+// TestToldStays: what happened to the data of a partition stays on record when somebody else leads,
+// until the mirror is paused or stopped, or something else has to be told.
+func TestToldStays(t *testing.T) {
+	was := PartitionState{State: Mirroring, LeaderEpoch: 4, Detail: replica.DetailHole, ErrorMessage: "offsets 3 to 7"}
+	next, ok := fenceState(was, Topic{Desired: Mirroring}, 5)
+	if !ok || next.Detail != was.Detail || next.ErrorMessage != was.ErrorMessage {
+		t.Errorf("a new leader records %+v", next)
+	}
+	if r := keepTold(next, replica.Report{Kind: replica.Aligned}); r.Detail != was.Detail || r.Message != was.ErrorMessage {
+		t.Errorf("aligned: %+v", r)
+	}
+	if r := keepTold(next, replica.Report{Kind: replica.Aligned, Detail: replica.DetailTruncated, Message: "news"}); r.Message != "news" {
+		t.Errorf("news: %+v", r)
+	}
+	for _, s := range []PartitionState{
+		{State: Mirroring, Detail: DetailSourceUnavailable, ErrorMessage: "x"},
+		{State: Paused, Detail: replica.DetailHole, ErrorMessage: "x"},
+		{State: Stopping, Detail: DetailQuiesced},
+	} {
+		if next, _ := fenceState(s, Topic{Desired: Mirroring}, 5); next.Detail != "" || next.ErrorMessage != "" {
+			t.Errorf("%+v: a new leader records %+v", s, next)
+		}
+		if r := keepTold(s, replica.Report{Kind: replica.Aligned}); r.Detail != "" || r.Message != "" {
+			t.Errorf("%+v: aligned: %+v", s, r)
+		}
+	}
+	if r := keepTold(was, replica.Report{Kind: replica.Pauses}); r.Detail != "" {
+		t.Errorf("pauses: %+v", r)
+	}
+}

@@ -335,34 +335,36 @@ func (r *Reconciler) stoppingSince(t Topic, now time.Time) time.Time {
 
 // finish records STOPPED for every partition.
 func (r *Reconciler) finish(ctx context.Context, t Topic) error {
-	// First: whoever sees STOPPED may change the topic's configs, and they stay changed.
+	// A partition that was never led has no state. It is STOPPING before what the stop had to give back
+	// is forgotten, or the topic would be taken for STOPPED, and then for STOPPING again.
+	err := r.enterAll(ctx, t, Stopping, func(s State) bool { return s == Stopping || s == Stopped })
+	if err != nil {
+		return err
+	}
+	// Whoever sees STOPPED may change the topic's configs, and they stay changed.
 	if err := r.forget(ctx, t); err != nil {
 		return err
 	}
-	var errs []error
-	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
-		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
-		s, _ := r.c.view.State(t.Mirror, tp)
-		if s.State == Stopped {
-			continue
-		}
-		epoch := max(p.LeaderEpoch, s.LeaderEpoch)
-		if s.State != Stopping {
-			if err := r.c.WriteState(ctx, t.Mirror, tp, epoch, PartitionState{State: Stopping, StateEpoch: -1}); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-		}
-		if err := r.c.WriteState(ctx, t.Mirror, tp, epoch, PartitionState{State: Stopped, StateEpoch: -1}); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := r.enterAll(ctx, t, Stopped, func(s State) bool { return s == Stopped }); err != nil {
 		return err
 	}
 	r.doneWaiting(topicKey{t.Mirror, t.Name})
 	r.log.Info("mirror topic stopped, it is an ordinary topic now", "mirror", t.Mirror, "topic", t.Name)
 	return nil
+}
+
+// enterAll records a state for all partitions of a topic that are not beyond it.
+func (r *Reconciler) enterAll(ctx context.Context, t Topic, state State, beyond func(State) bool) error {
+	var errs []error
+	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
+		tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
+		s, _ := r.c.view.State(t.Mirror, tp)
+		if beyond(s.State) {
+			continue
+		}
+		errs = append(errs, r.c.WriteState(ctx, t.Mirror, tp, max(p.LeaderEpoch, s.LeaderEpoch), PartitionState{State: state, StateEpoch: -1}))
+	}
+	return errors.Join(errs...)
 }
 
 // forget drops what a stop had to give back.

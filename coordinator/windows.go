@@ -15,6 +15,8 @@ import (
 // hold on ours (leases, which end by themselves should the holder die), and those that
 // we hold on others.
 type windows struct {
+	turns turns // by owner of a lease, and by peer: what is asked for goes in order
+
 	mu     sync.Mutex // guards the following
 	leases map[string]*lease
 	held   map[int32]int // how many of our steps need a peer's window
@@ -57,8 +59,14 @@ func (w *windows) extend(owner string, d time.Duration) bool {
 	return l != nil && l.timer.Stop() && !l.timer.Reset(d)
 }
 
-// grant opens our virtual broker to owner for d at most; 0 closes the owner's window.
+// grant opens our virtual broker to owner for d at most; 0 closes the owner's window. What an owner
+// asks for goes in order: a window that is still opening when it is to be closed is closed.
 func (c *Coordinator) grant(ctx context.Context, owner string, d time.Duration) error {
+	done, err := c.windows.turns.take(ctx, "lease "+owner)
+	if err != nil {
+		return fmt.Errorf("virtual broker %d: an earlier question of %s is not answered yet: %w", c.cfg.Self, owner, err)
+	}
+	defer done()
 	if d <= 0 {
 		c.windows.closeLease(owner)
 		return nil
@@ -77,7 +85,7 @@ func (c *Coordinator) grant(ctx context.Context, owner string, d time.Duration) 
 		release()
 		return fmt.Errorf("virtual broker %d is being stopped", c.cfg.Self)
 	}
-	if old := w.leases[owner]; old != nil { // another request of the same owner was faster
+	if old := w.leases[owner]; old != nil { // its timer has fired, and waits for us
 		old.timer.Stop()
 		old.release()
 	}
@@ -100,32 +108,51 @@ func (c *Coordinator) openWindow(ctx context.Context, who int32) (func(), error)
 	if who == c.cfg.Self {
 		return c.deps.Broker.Uncordon(ctx)
 	}
-	c.windows.mu.Lock()
-	c.windows.held[who]++
-	c.windows.mu.Unlock()
-	done := func() {
-		c.windows.mu.Lock()
-		c.windows.held[who]--
-		last := c.windows.held[who] == 0
-		if last {
-			delete(c.windows.held, who)
-		}
-		c.windows.mu.Unlock()
-		if !last {
-			return
-		}
-		// Not ctx, which may have ended: an open window lets strangers in.
-		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
-		defer cancel()
-		if err := c.askWindow(closeCtx, who, 0); err != nil {
-			c.log.Warn("window at a peer closes when its lease ends", "virtual_broker", who, "err", err)
-		}
+	turn, err := c.windows.turns.take(ctx, "peer "+itoa(who))
+	if err != nil {
+		return nil, err
 	}
-	if err := c.askWindow(ctx, who, windowLease); err != nil {
+	c.windows.hold(who, 1)
+	err = c.askWindow(ctx, who, windowLease)
+	turn()
+	// Not ctx, which may have ended: an open window lets strangers in.
+	done := func() { c.closeWindow(context.WithoutCancel(ctx), who) }
+	if err != nil {
 		done()
 		return nil, err
 	}
 	return done, nil
+}
+
+// closeWindow closes a peer's window, unless another of our steps needs it.
+func (c *Coordinator) closeWindow(ctx context.Context, who int32) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	// One that opens it anew meanwhile comes before this, or after it.
+	turn, err := c.windows.turns.take(ctx, "peer "+itoa(who))
+	left := c.windows.hold(who, -1)
+	if err == nil {
+		defer turn()
+		if left > 0 {
+			return
+		}
+		err = c.askWindow(ctx, who, 0)
+	}
+	if err != nil {
+		c.log.Warn("window at a peer closes when its lease ends", "virtual_broker", who, "err", err)
+	}
+}
+
+// hold changes how many of our steps need a peer's window, and tells how many do now.
+func (w *windows) hold(who int32, by int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held[who] += by
+	left := w.held[who]
+	if left == 0 {
+		delete(w.held, who)
+	}
+	return left
 }
 
 // openWindows opens several virtual brokers. They open and close at the same time: what the

@@ -10,7 +10,7 @@ import "slices"
 func (w *simWorld) operatorGivesUp() bool {
 	m := w.meta
 	alive := slices.ContainsFunc(w.real, func(r *simReal) bool { return m.active(r.id) && slices.Contains(m.replicas, r.id) })
-	if w.left.giveUp <= 0 && !w.settling || w.giveUp > 0 && !w.settling || w.paused || w.stopped != stMirroring || len(simVirtual.Only(m.replicas)) == 0 || len(simVirtual.Real(m.isr)) > 0 && m.leader >= 0 || !alive {
+	if w.left.giveUp <= 0 && !w.settling || w.giveUp > 0 && !w.settling || w.paused || w.stopped == stStopped || len(simVirtual.Only(m.replicas)) == 0 || len(simVirtual.Real(m.isr)) > 0 && m.leader >= 0 || !alive {
 		return false
 	}
 	w.left.giveUp = max(0, w.left.giveUp-1)
