@@ -130,6 +130,17 @@ versions: ## Every destination and source version, upgrades under load: a table 
 	@mkdir -p $(BUILD)/reports
 	MIRROR_FULL=1 MIRROR_VERSIONS_DOC=1 MIRROR_VERSIONS_REPORT=$(abspath $(BUILD))/reports/versions.json $(GO) test ./test/versions -count=1 -v -timeout 90m
 
+.PHONY: clients
+clients: build ## Every stock client and command-line tool, straight at the brokers and through the proxies: must see the same (10 minutes)
+	@mkdir -p $(BUILD)/reports
+	$(GO) build -trimpath -ldflags '-X main.commit=$(COMMIT)' -o $(BIN)/clients ./test/clients
+	@$(BIN)/clients -report $(BUILD)/reports/clients.json
+
+.PHONY: clients-selftest
+clients-selftest: build ## A difference is planted in what brokers say: every client must notice
+	$(GO) build -trimpath -ldflags '-X main.commit=$(COMMIT)' -o $(BIN)/clients ./test/clients
+	@$(BIN)/clients -plant
+
 .PHONY: stop
 stop: ## A sidecar, its broker or the coordinator goes after each step of a stop (5 minutes)
 	MIRROR_STOP_FULL=1 $(GO) test ./test/stop -count=1 -v -timeout 30m

@@ -20,7 +20,6 @@ var commit = "unknown"
 type options struct {
 	bin    string // folder of the two binaries
 	report string // file for the report as JSON
-	build  string // folder where librdkafka is installed
 	keep   string // folder for transcripts
 	quick  bool
 	only   []string // ids of clients
@@ -37,7 +36,6 @@ func main() {
 	var opt options
 	flag.StringVar(&opt.bin, "bin", ownFolder(), "folder of mirror-sidecar and kafka-cluster-mirrors")
 	flag.StringVar(&opt.report, "report", "", "file for the report as JSON")
-	flag.StringVar(&opt.build, "build", "build", "folder where librdkafka is installed")
 	flag.StringVar(&opt.keep, "keep", "", "folder for the transcripts of all scripts")
 	flag.BoolVar(&opt.quick, "quick", false, "one client for each language, and the tools that are used most")
 	only := flag.String("only", "", "ids of clients, between commas")

@@ -290,8 +290,7 @@ func (s *toolScript) shareGroups() {
 		return s.add("kafka-share-groups", "consumer.group.ShareGroupCommand", step, args...)
 	}
 	add("state", "--describe", "--group", topic, "--state").Until = "Empty"
-	r = add("describe", "--describe", "--group", topic)
-	r.Tidy = keep("", true)
+	add("describe", "--describe", "--group", topic).Tidy = keep("^GROUP", false) // how far it is comes to be known later
 	add("list", "--list").Tidy = keep(s.prefix, true)
 	add("reset", "--reset-offsets", "--group", topic, "--topic", topic, "--to-earliest", "--execute").Tidy = keep("", true)
 	add("delete offsets", "--delete-offsets", "--group", topic, "--topic", topic)
@@ -369,7 +368,8 @@ func (s *toolScript) reassign() {
 		return s.add("kafka-leader-election", "LeaderElectionCommand", step, args...)
 	}
 	elect("preferred", "--election-type", "preferred", "--topic", topic, "--partition", "0")
-	s.add("kafka-leader-election", "TopicCommand", "was elected", "--describe", "--topic", topic).Until = "Partition: 0\tLeader: 2"
+	r := s.add("kafka-leader-election", "TopicCommand", "was elected", "--describe", "--topic", topic)
+	r.Until, r.Tidy = "Partition: 0\tLeader: 2", blank("Isr: [0-9,]+")
 	elect("again", "--election-type", "preferred", "--topic", topic, "--partition", "0")
 	elect("unknown", "--election-type", "preferred", "--topic", s.topic("unknown"), "--partition", "0")
 }
@@ -377,8 +377,8 @@ func (s *toolScript) reassign() {
 func (s *toolScript) verifiable() {
 	topic := s.topic("verify")
 	r := s.add("kafka-verifiable-producer", "VerifiableProducer", "produce", "--topic", topic, "--max-messages", "20", "--acks", "-1")
-	r.Tidy = func(text string) string {
-		return blank(`"timestamp":\d+,|"avg_throughput":[\d.]+`)(keep("", true)(text))
+	r.Tidy = func(text string) string { // it ends before its last records are acknowledged
+		return blank(`"timestamp":\d+,`)(keep("startup_complete", false)(text))
 	}
 	r = s.add("kafka-verifiable-consumer", "VerifiableConsumer", "consume", "--topic", topic, "--group-id", topic, "--max-messages", "20", "--reset-policy", "earliest")
 	r.Tidy = func(text string) string {

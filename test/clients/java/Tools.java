@@ -18,13 +18,18 @@ import org.apache.kafka.common.utils.internals.Exit;
  * what the output must match at last ("": it is run once), standard input, arguments.
  */
 public class Tools {
-    static class Exited extends RuntimeException {
-        final int status;
+    /** How a tool ended at first: some take the exception of their own exit for a failure. */
+    static volatile Integer status;
 
-        Exited(int status) {
-            super("exit " + status, null, false, false);
-            this.status = status;
+    static class Exited extends Error {
+        Exited() {
+            super("exit", null, false, false);
         }
+    }
+
+    static void exit(int code) {
+        if (status == null) status = code;
+        throw new Exited();
     }
 
     static String escape(String s) {
@@ -36,12 +41,8 @@ public class Tools {
     public static void main(String[] args) throws Exception {
         PrintStream out = System.out, err = System.err;
         InputStream in = System.in;
-        Exit.setExitProcedure((status, message) -> {
-            throw new Exited(status);
-        });
-        Exit.setHaltProcedure((status, message) -> {
-            throw new Exited(status);
-        });
+        Exit.setExitProcedure((code, message) -> exit(code));
+        Exit.setHaltProcedure((code, message) -> exit(code));
         String part = "";
         for (String line : Files.readAllLines(Paths.get(args[0]))) {
             List<String> f = new ArrayList<>();
@@ -59,13 +60,12 @@ public class Tools {
                 System.setOut(new PrintStream(stdout, true));
                 System.setErr(new PrintStream(stderr, true));
                 System.setIn(new ByteArrayInputStream(f.get(4).getBytes(StandardCharsets.UTF_8)));
-                int status = 0;
+                status = null;
                 String failed = null;
                 try {
                     Class.forName(f.get(2)).getMethod("main", String[].class).invoke(null, (Object) argv);
                 } catch (InvocationTargetException e) {
-                    if (e.getCause() instanceof Exited) status = ((Exited) e.getCause()).status;
-                    else failed = e.getCause().toString();
+                    if (!(e.getCause() instanceof Exited)) failed = e.getCause().toString();
                 } catch (ReflectiveOperationException e) {
                     failed = e.toString();
                 } finally {
@@ -74,7 +74,7 @@ public class Tools {
                     System.setErr(err);
                     System.setIn(in);
                 }
-                seen = "exit " + status + (failed == null ? "" : " by " + failed) + "\n" + stdout;
+                seen = "exit " + (status == null ? 0 : status) + (failed == null ? "" : " by " + failed) + "\n" + stdout;
                 if (stderr.size() > 0) err.println(part + " " + f.get(1) + ": " + stderr);
                 if (wanted == null || wanted.matcher(seen).find()) break;
                 if (System.currentTimeMillis() > end) {
