@@ -173,10 +173,11 @@ func serverSource(listener string, p Properties) certs.Source {
 // InterBrokerSecurity and ControllerSecurity.
 func OwnTLS(name string, p Properties) certs.Source { return clientSource(name, p) }
 
-// UpstreamTLS are the settings with which clients are relayed: never under the sidecar's
-// own certificate, whose rights are not theirs, but under that of upstream.ssl.keystore.*, or none.
-func (s *Sidecar) UpstreamTLS(name string, own Properties) certs.Source {
-	p := maps.Clone(s.UpstreamKeystore)
+// RelayTLS are the settings with which clients are relayed: own without the sidecar's
+// certificate, whose rights are not theirs, and with another one, if any.
+func RelayTLS(name string, own, keystore Properties) certs.Source {
+	p := Properties{}
+	maps.Copy(p, keystore)
 	for k, v := range own {
 		if !strings.HasPrefix(k, "ssl.keystore.") {
 			p[k] = v
@@ -286,7 +287,7 @@ func (s *Sidecar) checkListeners() error {
 		}
 	}
 	if len(s.UpstreamKeystore) > 0 {
-		up, err := s.UpstreamTLS("upstream", s.Security).Load()
+		up, err := RelayTLS("upstream", s.Security, s.UpstreamKeystore).Load()
 		if err != nil {
 			return errors.Join(append(errs, fmt.Errorf("%sssl.keystore.*: %w", upstreamPrefix, err))...)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,7 +27,23 @@ type transport struct {
 	home, among, controllers *certs.Dialer
 	// Clients', never under the sidecar's certificate: to the home broker's client listener,
 	// and to the listener that brokers use among themselves.
-	relayHome, relayAmong *certs.Dialer
+	relayHome, relayAmong relay
+}
+
+// relay is how clients are relayed to one of the home broker's listeners.
+type relay struct {
+	protocol config.Protocol
+	// as is under upstream.ssl.keystore.*, if there is one, anonymous under no certificate.
+	as, anonymous *certs.Dialer
+}
+
+// dialer is for a client with the given certificate, nil if it has shown none. Where the
+// certificate is all that the broker knows of its callers, who has none does not get one here.
+func (r relay) dialer(cert *x509.Certificate) *certs.Dialer {
+	if r.protocol == config.SSL && cert == nil {
+		return r.anonymous
+	}
+	return r.as
 }
 
 func newTransport(cfg *config.Sidecar, log *slog.Logger) (*transport, error) {
@@ -46,10 +63,20 @@ func newTransport(cfg *config.Sidecar, log *slog.Logger) (*transport, error) {
 		home:        dialer(home, config.OwnTLS("own connections to the home broker", cfg.Security)),
 		among:       dialer(among, config.OwnTLS("own connections to brokers", cfg.InterBrokerSecurity)),
 		controllers: dialer(ctl, config.OwnTLS("own connections to controllers", cfg.ControllerSecurity)),
-		relayHome:   dialer(home, cfg.UpstreamTLS("clients' connections to the home broker", cfg.Security)),
-		relayAmong:  dialer(among, cfg.UpstreamTLS("connections relayed from the virtual broker", cfg.InterBrokerSecurity)),
+		relayHome: relay{
+			protocol:  home,
+			as:        dialer(home, config.RelayTLS("clients' connections to the home broker", cfg.Security, cfg.UpstreamKeystore)),
+			anonymous: dialer(home, config.RelayTLS("anonymous clients' connections to the home broker", cfg.Security, nil)),
+		},
+		relayAmong: relay{
+			protocol:  among,
+			as:        dialer(among, config.RelayTLS("connections relayed from the virtual broker", cfg.InterBrokerSecurity, cfg.UpstreamKeystore)),
+			anonymous: dialer(among, config.RelayTLS("anonymous connections relayed from the virtual broker", cfg.InterBrokerSecurity, nil)),
+		},
 	}
-	t.home.ServerName, t.relayHome.ServerName = cfg.HomeServerName, cfg.HomeServerName
+	for _, d := range []*certs.Dialer{t.home, t.relayHome.as, t.relayHome.anonymous} {
+		d.ServerName = cfg.HomeServerName
+	}
 	return t, errors.Join(errs...)
 }
 
@@ -128,6 +155,11 @@ func listenerTLS(p config.Protocol, src certs.Source, advertised string, log *sl
 	return w.Server(), nil
 }
 
+// relayClient says how who came to a client listener is relayed to the home broker.
+func (t *transport) relayClient(ctx context.Context) (*certs.Dialer, error) {
+	return t.relayHome.dialer(proxy.ClientCertificate(ctx)), nil
+}
+
 // relayVirtual says how who came to a virtual listener is relayed to the brokers. With mutual
 // TLS brokers and sidecars are told by their certificates, which end here: they are relayed
 // under the sidecar's own, and everybody else is not.
@@ -135,13 +167,13 @@ func (t *transport) relayVirtual(cfg *config.Sidecar, s served) func(ctx context
 	return func(ctx context.Context) (*certs.Dialer, error) {
 		switch cert := proxy.ClientCertificate(ctx); {
 		case !s.among:
-			return t.relayHome, nil
+			return t.relayHome.dialer(cert), nil
 		case s.protocol != config.SSL || cert == nil:
-			return t.relayAmong, nil
+			return t.relayAmong.dialer(cert), nil
 		case cfg.ReplicaPrincipals.Has(cert):
 			return t.among, nil
 		case len(cfg.UpstreamKeystore) > 0:
-			return t.relayAmong, nil
+			return t.relayAmong.dialer(cert), nil
 		default:
 			return nil, fmt.Errorf("the client's certificate of %q is not in mirror.replica.principals, and there is no upstream.ssl.keystore.location to relay others under", certs.Principal(cert))
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/fx"
 
-	"github.com/cluster-mirroring/mirror-sidecar/certs"
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
@@ -481,7 +480,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		home := []string{l.Home}
 		err = add(addressed(proxy.Config{
 			Name: name, IDs: cfg.VirtualOffset, Home: c.home.ID, ReadOnlyError: code, TLS: secure,
-			Dial: proxy.Dialer(func() []string { return home }, func(context.Context) (*certs.Dialer, error) { return t.relayHome, nil }),
+			Dial: proxy.Dialer(func() []string { return home }, t.relayClient),
 		}, l), net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
 		if err != nil {
 			return nil, err

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"crypto/tls"
+	"testing"
+
+	"github.com/cluster-mirroring/mirror-sidecar/certs"
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/test/pki"
+)
+
+// TestCertificatesThatClientsAreRelayedUnder: never the sidecar's own, but for brokers and
+// sidecars; and none for who has shown none, where the certificate is all that counts.
+func TestCertificatesThatClientsAreRelayedUnder(t *testing.T) {
+	ca := pki.NewCA(t, "ca")
+	dir := t.TempDir()
+	own := pki.Write(t, dir, "own.pem", ca.Issue(t, pki.Subject{Name: "sidecar"}).Store)
+	clients := pki.Write(t, dir, "clients.pem", ca.Issue(t, pki.Subject{Name: "clients"}).Store)
+	trust := pki.Write(t, dir, "trust.pem", ca.PEM())
+	broker, other := ca.Issue(t, pki.Subject{Name: "broker"}).Leaf, ca.Issue(t, pki.Subject{Name: "other"}).Leaf
+	parse := func(protocol string, upstream string) (*config.Sidecar, *transport) {
+		t.Helper()
+		p := config.Properties{
+			"home.broker.bootstrap": "a:1", "controller.quorum.bootstrap.servers": "c:2", "virtual.listeners": "v:3",
+			"security.protocol": protocol, "ssl.keystore.location": own, "ssl.truststore.location": trust,
+			"mirror.replica.principals": "User:CN=broker",
+		}
+		if protocol == "SASL_SSL" {
+			p["sasl.jaas.config"] = "PlainLoginModule required username=a password=b;"
+		}
+		if upstream != "" {
+			p["upstream.ssl.keystore.location"] = upstream
+		}
+		cfg, err := config.ParseSidecar(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := newTransport(cfg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg, tr
+	}
+	shown := func(d *certs.Dialer) string {
+		if leaf := d.TLS.Leaf(); leaf != nil {
+			return leaf.Subject.CommonName
+		}
+		return ""
+	}
+	_, none := parse("SSL", "")
+	_, some := parse("SSL", clients)
+	_, sasl := parse("SASL_SSL", clients)
+	for name, c := range map[string]struct {
+		got  *certs.Dialer
+		want string
+	}{
+		"no identity":                {none.relayHome.dialer(other), ""},
+		"no identity, anonymous":     {none.relayHome.dialer(nil), ""},
+		"identity":                   {some.relayHome.dialer(other), "clients"},
+		"identity, anonymous":        {some.relayHome.dialer(nil), ""},
+		"a broker is a client there": {some.relayHome.dialer(broker), "clients"},
+		"SASL says who":              {sasl.relayHome.dialer(nil), "clients"},
+		"the sidecar itself":         {some.among, "sidecar"},
+	} {
+		if got := shown(c.got); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	cfg, tr := parse("SSL", "")
+	if !cfg.ReplicaPrincipals.Has(broker) || cfg.ReplicaPrincipals.Has(other) {
+		t.Error(cfg.ReplicaPrincipals)
+	}
+	if src := cfg.VirtualTLS("INTERNAL"); func() bool { c, err := src.Load(); return err != nil || c.ClientAuth != tls.VerifyClientCertIfGiven }() {
+		t.Error("brokers are not asked for certificates")
+	}
+	if _, err := tr.relayVirtual(cfg, served{protocol: config.SSL, among: true})(t.Context()); err != nil {
+		t.Errorf("anonymous: %v", err)
+	}
+}
