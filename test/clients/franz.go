@@ -221,7 +221,7 @@ func (f *franz) produce(ctx context.Context) error {
 		f.send(ctx, cl, "unknown topic", f.record("unknown", 0, 1))
 		f.send(ctx, cl, "no such partition", f.record("main", 7, 1))
 		return nil
-	}, kgo.ProducerBatchMaxBytes(10<<20), kgo.UnknownTopicRetries(1))
+	}, kgo.ProducerBatchMaxBytes(10<<20), kgo.UnknownTopicRetries(1), kgo.ProducerBatchCompression(kgo.NoCompression()))
 }
 
 func (f *franz) compression(ctx context.Context) error {
@@ -318,7 +318,7 @@ func (f *franz) group(ctx context.Context, name string) error {
 		old := kmsg.NewPtrDescribeGroupsRequest()
 		old.Groups = []string{group}
 		oldResp, err := old.RequestWith(ctx, cl)
-		f.outcome("described as classic", blank(`"ProtocolMetadata":"[^"]*"`)(jsonOf(oldResp)), err)
+		f.outcome("described as classic", jsonOf(oldResp), err)
 		return nil
 	}, opts...)
 	if err != nil {
@@ -438,12 +438,12 @@ func (f *franz) share(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if text := jsonOf(r); strings.Count(text, `"StartOffset":5`) != 2 {
+		if text := jsonOf(r); strings.Count(text, `"Lag":0`) != 2 {
 			return errors.New(text)
 		}
 		return nil
 	})
-	f.outcome("offsets", "5 and 5", err)
+	f.outcome("lag", "none", err)
 	return nil
 }
 

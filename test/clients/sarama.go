@@ -63,6 +63,7 @@ func (s *saramaScript) config(edit func(c *sarama.Config)) *sarama.Config {
 	c.Version = sarama.V4_0_0_0
 	c.ClientID = "script"
 	c.Producer.Return.Successes = true
+	c.Producer.RequiredAcks = sarama.WaitForAll
 	c.Producer.Partitioner = sarama.NewManualPartitioner
 	c.Consumer.Return.Errors = true
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -21,27 +23,93 @@ type wire struct {
 }
 
 // jsonOf words a message with all its fields. What is drawn by chance, or of this moment, is taken out; an address is
-// written as others write it.
+// written as others write it; and lists of things are sorted, for brokers give them in no order.
 func jsonOf(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()
 	}
-	text := string(data)
-	for _, r := range wireChances() {
-		text = r.re.ReplaceAllString(text, r.name)
+	numbers := json.NewDecoder(bytes.NewReader(data))
+	numbers.UseNumber()
+	var tree any
+	if err := numbers.Decode(&tree); err != nil {
+		return err.Error()
 	}
-	return text
+	return encode(plain(tree))
 }
 
-func wireChances() []chance {
-	return []chance{
-		{`"Host":"$1:$2"`, regexp.MustCompile(`"Host":"([0-9.]+)","Port":([0-9]+)`)},
-		{`"<none>"`, regexp.MustCompile(`\[0(,0){15}\]`)},
-		{`"<uuid>"`, regexp.MustCompile(`\[\d+(,\d+){15}\]`)},
-		{`"$1":"<drawn>"`, regexp.MustCompile(`"(ControllerID|ProducerID|StartTimestamp|LastTimestamp|LastFetchTimestamp|LastCaughtUpTimestamp|TotalBytes|UsableBytes|Dir)":("[^"]*"|-?\d+)`)},
-		{``, regexp.MustCompile(`"UnknownTags":\{\},?`)},
+func encode(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
 	}
+	return string(data)
+}
+
+// drawn tells what is drawn by chance, or is of this moment.
+func drawn(field string) bool {
+	switch field {
+	case "ControllerID", "ProducerID", "StartTimestamp", "LastTimestamp", "TotalBytes", "UsableBytes", "Dir", "ProtocolMetadata", "MemberAssignment":
+		return true
+	}
+	return false
+}
+
+func plain(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		delete(v, "UnknownTags")
+		if host, ok := v["Host"].(string); ok && v["Port"] != nil {
+			v["Host"] = fmt.Sprint(host, ":", v["Port"])
+			delete(v, "Port")
+		}
+		for k := range v {
+			if drawn(k) {
+				v[k] = "drawn"
+				continue
+			}
+			v[k] = plain(v[k])
+		}
+		return v
+	case []any:
+		if id := uuidText(v); id != "" {
+			return id
+		}
+		things := false
+		for i := range v {
+			v[i] = plain(v[i])
+			_, isMap := v[i].(map[string]any)
+			things = things || isMap
+		}
+		if things {
+			slices.SortFunc(v, func(a, b any) int { return strings.Compare(encode(a), encode(b)) })
+		}
+		return v
+	case string: // as kadm has ids
+		if len(v) == 24 && strings.HasSuffix(v, "==") {
+			return "uuid"
+		}
+	}
+	return v
+}
+
+// uuidText knows a UUID, which JSON has as sixteen numbers.
+func uuidText(v []any) string {
+	if len(v) != 16 {
+		return ""
+	}
+	zero := true
+	for _, e := range v {
+		n, ok := e.(json.Number)
+		if !ok {
+			return ""
+		}
+		zero = zero && n == "0"
+	}
+	if zero {
+		return "none"
+	}
+	return "uuid"
 }
 
 func runWire(ctx context.Context, c *client, _ *world, l leg) (*transcript, error) {
