@@ -174,5 +174,8 @@ func moved(a leading.Truncated) *Report {
 	if a.To > a.From {
 		return &Report{Detail: DetailHole, Message: fmt.Sprintf("up to %d records (offsets %d to %d) were deleted at the source before they were mirrored; the mirror goes on at %d", a.To-a.From, a.From, a.To-1, a.To)}
 	}
+	if a.To == a.From {
+		return &Report{Detail: DetailTruncated, Message: fmt.Sprintf("records from offset %d on may have left the mirror, how many is not known: %s", a.To, a.Reason)}
+	}
 	return &Report{Detail: DetailTruncated, Message: fmt.Sprintf("up to %d records (offsets %d to %d) left the mirror: %s", a.From-a.To, a.To, a.From-1, a.Reason)}
 }

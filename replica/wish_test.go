@@ -559,3 +559,20 @@ func TestR15GivenUpBeforeItIsSeen(t *testing.T) {
 		t.Error("told twice")
 	}
 }
+
+// TestMovedInWords: what left the mirror is said with how much it was, where that is known.
+func TestMovedInWords(t *testing.T) {
+	for _, c := range []struct {
+		a      leading.Truncated
+		detail string
+		says   string
+	}{
+		{leading.Truncated{From: 50, To: 35, Reason: "why"}, DetailTruncated, "up to 15 records (offsets 35 to 49) left the mirror: why"},
+		{leading.Truncated{From: 35, To: 35, Reason: "why"}, DetailTruncated, "records from offset 35 on may have left the mirror, how many is not known: why"},
+		{leading.Truncated{From: 35, To: 50}, DetailHole, "up to 15 records (offsets 35 to 49) were deleted at the source before they were mirrored; the mirror goes on at 50"},
+	} {
+		if r := moved(c.a); r.Detail != c.detail || r.Message != c.says {
+			t.Errorf("%+v: %+v", c.a, r)
+		}
+	}
+}

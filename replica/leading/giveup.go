@@ -28,6 +28,7 @@ func (m *Machine) GiveUp(now time.Time) bool {
 	default:
 		why := "the operator does not wait any longer for a replica with all data"
 		if from, to := m.Missing(); from < to {
+			m.gaveUp = to
 			why += fmt.Sprintf("; offsets %d to %d are on no replica that is alive", from, to-1)
 		}
 		m.resign(m.epoch, why)

@@ -110,6 +110,11 @@ func TestGiveUpWhileLeading(t *testing.T) {
 	r.take()
 	r.phase(Resigned)
 	r.last(Resign{})
+	// The next epoch, if it is this leader's, tells what that took.
+	r.metadata(func(v *View) { v.LeaderEpoch = rigEpoch + 2 })
+	if r.m.gaveUp != 100 {
+		t.Errorf("given up to %d", r.m.gaveUp)
+	}
 
 	// With a real member nothing is given up.
 	r = newRig(t)
@@ -193,4 +198,59 @@ func TestGiveUpIsToldAgain(t *testing.T) {
 	}
 	r.take()
 	r.phase(AskingHW)
+}
+
+// TestGivingUpIsTold: what leaves the mirror is announced, with how much it is where that is known.
+func TestGivingUpIsTold(t *testing.T) {
+	goOn := func(t *testing.T, r *rig, record lineage.Record, c Consent) Truncated {
+		t.Helper()
+		r.state(record, c)
+		r.fetch(1, 60, 4)
+		r.fetch(2, 70, 4)
+		r.marks(map[int32]int64{1: 50, 2: 65})
+		if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+			t.Fatal(err)
+		}
+		r.phase(Leading)
+		return r.last(Truncated{}).(Truncated)
+	}
+	given := consented
+	given.GiveUp = true
+	t.Run("somebody else had led", func(t *testing.T) {
+		if a := goOn(t, alone(t), oneChain(), given); a.From != 70 || a.To != 70 {
+			t.Errorf("announced %+v", a)
+		}
+	})
+	t.Run("this leader had", func(t *testing.T) {
+		r := alone(t)
+		r.m.gaveUp = 90 // see TestGiveUpWhileLeading
+		if a := goOn(t, r, oneChain(), given); a.From != 90 || a.To != 70 {
+			t.Errorf("announced %+v", a)
+		}
+		if r.m.gaveUp != 0 {
+			t.Error("it would be told again")
+		}
+	})
+	t.Run("nobody was given up", func(t *testing.T) {
+		r := alone(t)
+		r.m.gaveUp = 90
+		r.state(oneChain(), consented)
+		if r.m.gaveUp != 0 {
+			t.Error("what was given up once is remembered for the next time")
+		}
+	})
+	t.Run("everybody is back", func(t *testing.T) {
+		r := alone(t)
+		r.metadata(func(v *View) { v.Brokers[3] = BrokerView{Epoch: 103} })
+		r.state(oneChain(), given)
+		r.fetch(1, 60, 4)
+		r.fetch(2, 70, 4)
+		r.fetch(3, 90, 4)
+		r.marks(map[int32]int64{1: 50, 2: 65, 3: 90})
+		if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+			t.Fatal(err)
+		}
+		r.phase(Leading)
+		r.none(Truncated{}, "nothing is lost")
+	})
 }

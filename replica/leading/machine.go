@@ -33,6 +33,7 @@ type Machine struct {
 	jumpStart int64 // log start after a jump over a hole; 0 if there was none (R14)
 	jumpedAt  int64 // what was agreed before the jump
 	unknown   bool  // some member's history is not on record, so nothing is agreed
+	abandoned bool  // S is what the best of those alive has: a replica that may have more was given up
 
 	// Leading.
 	chain       lineage.Chain // in force now, including entries that are not yet durable
@@ -71,6 +72,10 @@ type Machine struct {
 	started     time.Time
 
 	// See silent.go. silences is kept over epochs.
+	// gaveUp is up to where the mirror was visible when the operator gave up who has all of it, as far
+	// as this leader knew; it is kept for the epoch that goes on without.
+	gaveUp int64
+
 	alive    map[int32]seenAlive
 	silences map[int32]silence
 	silent   []int32
@@ -154,10 +159,10 @@ func (m *Machine) Metadata(now time.Time, v View) {
 }
 
 func (m *Machine) reset(p Phase, epoch int32, now time.Time) {
-	cfg, view, out, silences := m.cfg, m.view, m.out, m.silences
+	cfg, view, out, silences, gaveUp := m.cfg, m.view, m.out, m.silences, m.gaveUp
 	*m = Machine{
 		cfg: cfg, view: view, out: out, phase: p, epoch: epoch, started: now, resetAt: lineage.Undefined, seam: lineage.Undefined,
-		followers: map[int32]*follower{}, silences: silences,
+		followers: map[int32]*follower{}, silences: silences, gaveUp: gaveUp,
 	}
 	if p != Off {
 		m.noteAlive(now)
@@ -171,6 +176,9 @@ func (m *Machine) StateRead(now time.Time, epoch int32, rec lineage.Record, c Co
 		return
 	}
 	m.record, m.consent = rec, c
+	if !c.GiveUp {
+		m.gaveUp = 0
+	}
 	m.phase = Collecting
 	m.progress(now)
 }
@@ -298,9 +306,12 @@ func (m *Machine) members() ([]int32, bool) {
 		}
 	}
 	all, last := m.cfg.Virtual.Real(m.view.Replicas), m.lastRealISR()
+	m.abandoned = false
 	if m.consent.GiveUp {
+		had := len(all)
 		all = m.live(all)
 		last = m.live(last)
+		m.abandoned = len(all) < had
 	}
 	for _, id := range all {
 		// A last member may have lost its tail in a crash: without ELR everybody must
@@ -509,9 +520,7 @@ func (m *Machine) lead(now time.Time) {
 	}
 	m.hw = min(m.knownHW, agreed)
 	theirs := m.foreign()
-	if mirrored := min(m.knownHW, theirs.From); agreed < mirrored {
-		m.do(Truncated{m.epoch, mirrored, agreed, "the source no longer has these records"})
-	}
+	m.tell(agreed, theirs.From)
 	if theirs.From < theirs.To {
 		m.do(theirs)
 	}
@@ -535,6 +544,20 @@ func (m *Machine) lead(now time.Time) {
 	m.reread()
 	m.do(Wake{})
 	m.progress(now)
+}
+
+// tell announces what leaves the mirror: what is visible above the point that was agreed, but for what
+// clients wrote from theirs on. What only a replica had that was given up nobody may know; the source
+// may still have it.
+func (m *Machine) tell(agreed, theirs int64) {
+	visible, why := min(m.knownHW, theirs), "the source no longer has these records"
+	if m.abandoned {
+		visible, why = max(visible, min(m.gaveUp, theirs)), "the operator did not wait for the replica that had them; what the source still has is read again"
+	}
+	m.gaveUp = 0
+	if agreed < visible || m.abandoned {
+		m.do(Truncated{m.epoch, max(agreed, visible), agreed, why})
+	}
 }
 
 func (m *Machine) refuse(records int64, why string) {
