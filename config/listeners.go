@@ -74,10 +74,22 @@ func keystoreKeys() []string {
 
 // listenerKeys are the keys that a listener may have of its own.
 func listenerKeys() []string {
-	return append(keystoreKeys(), "ssl.truststore.type", "ssl.truststore.certificates", "ssl.truststore.location", "ssl.enabled.protocols", keyClientAuth)
+	return append(keystoreKeys(), "ssl.truststore.type", "ssl.truststore.certificates", "ssl.truststore.location", "ssl.enabled.protocols", keyClientAuth, keyProtocol)
 }
 
-const keyClientAuth = "ssl.client.auth"
+const (
+	keyClientAuth = "ssl.client.auth"
+	keyProtocol   = "security.protocol"
+)
+
+// UpstreamProtocol is that of the home broker's listener to which a client listener relays:
+// listener.name.<name>.security.protocol, where it is not the one at home.broker.bootstrap.
+func (s *Sidecar) UpstreamProtocol(listener string) Protocol {
+	if own := s.ListenerSecurity[strings.ToLower(listener)]; own[keyProtocol] != "" {
+		return protocolOf(own)
+	}
+	return s.HomeProtocol()
+}
 
 // HomeProtocol is the protocol of the broker's listener at home.broker.bootstrap.
 func (s *Sidecar) HomeProtocol() Protocol { return protocolOf(s.Security) }
@@ -252,38 +264,48 @@ func (s *Sidecar) takeListenerKey(key, value string) bool {
 	if !ok {
 		return false
 	}
-	at := strings.Index(rest, ".ssl.")
-	if at < 1 || !slices.Contains(listenerKeys(), rest[at+1:]) {
+	name, bare, _ := strings.Cut(rest, ".")
+	if name == "" || !slices.Contains(listenerKeys(), bare) {
 		return false
 	}
-	name := strings.ToLower(rest[:at])
+	name = strings.ToLower(name)
 	if s.ListenerSecurity[name] == nil {
 		s.ListenerSecurity[name] = Properties{}
 	}
-	s.ListenerSecurity[name][rest[at+1:]] = value
+	s.ListenerSecurity[name][bare] = value
 	return true
+}
+
+// CheckListener looks at the security of a client listener.
+func (s *Sidecar) CheckListener(name string) error {
+	if v := s.ListenerSecurity[strings.ToLower(name)][keyProtocol]; v != "" {
+		if _, err := parseProtocol(v); err != nil {
+			return fmt.Errorf("%s%s.%s: %w", listenerPrefix, strings.ToLower(name), keyProtocol, err)
+		}
+	}
+	upstream := s.UpstreamProtocol(name)
+	if p, mapped := s.ListenerProtocols[name]; mapped && p.SASL() != upstream.SASL() {
+		return fmt.Errorf("listener.security.protocol.map: %s is %s, but the home broker's listener is %s (security.protocol): SASL passes through, so both have it or neither", name, p, upstream)
+	}
+	if !s.Protocol(name).TLS() {
+		return nil
+	}
+	cfg, err := s.ListenerTLS(name).Load()
+	if err != nil {
+		return err
+	}
+	if cfg.ClientAuth != tls.NoClientCert && !upstream.SASL() && len(s.UpstreamKeystore) == 0 {
+		return fmt.Errorf("%s of listener %s: who a client's certificate says it is does not reach the broker; give SASL_SSL, or an identity with few rights for all of them (%sssl.keystore.location)", keyClientAuth, name, upstreamPrefix)
+	}
+	return nil
 }
 
 // checkListeners looks at what can be known of the listeners without the cluster.
 func (s *Sidecar) checkListeners() error {
 	var errs []error
-	home := s.HomeProtocol()
 	for _, l := range s.Listeners {
-		name := l.NameOr(DefaultListener)
-		p, mapped := s.ListenerProtocols[name]
-		if mapped && p.SASL() != home.SASL() {
-			errs = append(errs, fmt.Errorf("listener.security.protocol.map: %s is %s, but the home broker's listener is %s (security.protocol): SASL passes through, so both have it or neither", name, p, home))
-		}
-		if !s.Protocol(name).TLS() {
-			continue
-		}
-		cfg, err := s.ListenerTLS(name).Load()
-		if err != nil {
+		if err := s.CheckListener(l.NameOr(DefaultListener)); err != nil {
 			errs = append(errs, err)
-			continue
-		}
-		if cfg.ClientAuth != tls.NoClientCert && !home.SASL() && len(s.UpstreamKeystore) == 0 {
-			errs = append(errs, fmt.Errorf("%s of listener %s: who a client's certificate says it is does not reach the broker; give SASL_SSL, or an identity with few rights for all of them (%sssl.keystore.location)", keyClientAuth, name, upstreamPrefix))
 		}
 	}
 	if len(s.UpstreamKeystore) > 0 {

@@ -55,6 +55,8 @@ func TestListeners(t *testing.T) {
 		"nobody to relay as":     {Properties{"ssl.client.auth": "required"}, "upstream.ssl.keystore.location"},
 		"relayed as the sidecar": {Properties{"upstream.ssl.keystore.location": mine}, "sidecar's own identity"},
 		"SASL on one side":       {Properties{"listener.security.protocol.map": "CLIENT:SASL_SSL"}, "SASL passes through"},
+		"upstream protocol":      {Properties{"listener.name.client.security.protocol": "TLS"}, "listener.name.client.security.protocol"},
+		"SASL behind":            {Properties{"listener.name.client.security.protocol": "SASL_SSL"}, "SASL passes through"},
 		"protocol":               {Properties{"listener.security.protocol.map": "CLIENT:TLS"}, "SASL_SSL"},
 	} {
 		if _, err := ParseSidecar(base(c.more)); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,25 +27,30 @@ const dialTimeout = 10 * time.Second
 type transport struct {
 	// The sidecar's own, under its own certificate if it has one.
 	home, among, controllers *certs.Dialer
-	// Clients', never under the sidecar's certificate: to the home broker's client listener,
-	// and to the listener that brokers use among themselves.
-	relayHome, relayAmong relay
+	// Clients', never under the sidecar's certificate: to the home broker's listeners for
+	// clients, with and without TLS, and to the listener that brokers use among themselves.
+	relayTLS, relayPlain, relayAmong relay
 }
 
-// relay is how clients are relayed to one of the home broker's listeners.
-type relay struct {
-	protocol config.Protocol
-	// as is under upstream.ssl.keystore.*, if there is one, anonymous under no certificate.
-	as, anonymous *certs.Dialer
-}
+// relay is how clients are relayed to one of the home broker's listeners: as is under
+// upstream.ssl.keystore.*, if there is one, anonymous under no certificate.
+type relay struct{ as, anonymous *certs.Dialer }
 
 // dialer is for a client with the given certificate, nil if it has shown none. Where the
 // certificate is all that the broker knows of its callers, who has none does not get one here.
-func (r relay) dialer(cert *x509.Certificate) *certs.Dialer {
-	if r.protocol == config.SSL && cert == nil {
+func (r relay) dialer(p config.Protocol, cert *x509.Certificate) *certs.Dialer {
+	if p == config.SSL && cert == nil {
 		return r.anonymous
 	}
 	return r.as
+}
+
+// toHome is how clients are relayed to a listener of the home broker that is for clients.
+func (t *transport) toHome(p config.Protocol, cert *x509.Certificate) *certs.Dialer {
+	if p.TLS() {
+		return t.relayTLS.dialer(p, cert)
+	}
+	return t.relayPlain.dialer(p, cert)
 }
 
 func newTransport(cfg *config.Sidecar, log *slog.Logger) (*transport, error) {
@@ -59,22 +66,25 @@ func newTransport(cfg *config.Sidecar, log *slog.Logger) (*transport, error) {
 		return d
 	}
 	home, among, ctl := cfg.HomeProtocol(), cfg.InterBrokerProtocol(), cfg.ControllerProtocol()
+	relayed := config.Plaintext
+	if home.TLS() || slices.ContainsFunc(slices.Collect(maps.Keys(cfg.ListenerSecurity)), func(l string) bool { return cfg.UpstreamProtocol(l).TLS() }) {
+		relayed = config.SSL
+	}
 	t := &transport{
 		home:        dialer(home, config.OwnTLS("own connections to the home broker", cfg.Security)),
 		among:       dialer(among, config.OwnTLS("own connections to brokers", cfg.InterBrokerSecurity)),
 		controllers: dialer(ctl, config.OwnTLS("own connections to controllers", cfg.ControllerSecurity)),
-		relayHome: relay{
-			protocol:  home,
-			as:        dialer(home, config.RelayTLS("clients' connections to the home broker", cfg.Security, cfg.UpstreamKeystore)),
-			anonymous: dialer(home, config.RelayTLS("anonymous clients' connections to the home broker", cfg.Security, nil)),
+		relayTLS: relay{
+			as:        dialer(relayed, config.RelayTLS("clients' connections to the home broker", cfg.Security, cfg.UpstreamKeystore)),
+			anonymous: dialer(relayed, config.RelayTLS("anonymous clients' connections to the home broker", cfg.Security, nil)),
 		},
+		relayPlain: relay{as: dialer(config.Plaintext, certs.Source{}), anonymous: dialer(config.Plaintext, certs.Source{})},
 		relayAmong: relay{
-			protocol:  among,
 			as:        dialer(among, config.RelayTLS("connections relayed from the virtual broker", cfg.InterBrokerSecurity, cfg.UpstreamKeystore)),
 			anonymous: dialer(among, config.RelayTLS("anonymous connections relayed from the virtual broker", cfg.InterBrokerSecurity, nil)),
 		},
 	}
-	for _, d := range []*certs.Dialer{t.home, t.relayHome.as, t.relayHome.anonymous} {
+	for _, d := range []*certs.Dialer{t.home, t.relayTLS.as, t.relayTLS.anonymous} {
 		d.ServerName = cfg.HomeServerName
 	}
 	return t, errors.Join(errs...)
@@ -156,8 +166,10 @@ func listenerTLS(p config.Protocol, src certs.Source, advertised string, log *sl
 }
 
 // relayClient says how who came to a client listener is relayed to the home broker.
-func (t *transport) relayClient(ctx context.Context) (*certs.Dialer, error) {
-	return t.relayHome.dialer(proxy.ClientCertificate(ctx)), nil
+func (t *transport) relayClient(upstream config.Protocol) func(ctx context.Context) (*certs.Dialer, error) {
+	return func(ctx context.Context) (*certs.Dialer, error) {
+		return t.toHome(upstream, proxy.ClientCertificate(ctx)), nil
+	}
 }
 
 // relayVirtual says how who came to a virtual listener is relayed to the brokers. With mutual
@@ -167,13 +179,13 @@ func (t *transport) relayVirtual(cfg *config.Sidecar, s served) func(ctx context
 	return func(ctx context.Context) (*certs.Dialer, error) {
 		switch cert := proxy.ClientCertificate(ctx); {
 		case !s.among:
-			return t.relayHome.dialer(cert), nil
+			return t.toHome(s.protocol, cert), nil
 		case s.protocol != config.SSL || cert == nil:
-			return t.relayAmong.dialer(cert), nil
+			return t.relayAmong.dialer(s.protocol, cert), nil
 		case cfg.ReplicaPrincipals.Has(cert):
 			return t.among, nil
 		case len(cfg.UpstreamKeystore) > 0:
-			return t.relayAmong.dialer(cert), nil
+			return t.relayAmong.dialer(s.protocol, cert), nil
 		default:
 			return nil, fmt.Errorf("the client's certificate of %q is not in mirror.replica.principals, and there is no upstream.ssl.keystore.location to relay others under", certs.Principal(cert))
 		}
@@ -200,11 +212,15 @@ func warnOfOneAddress(cfg *config.Sidecar, c *cluster, log *slog.Logger) {
 	}
 }
 
-// checkListenerNames refuses keys of listeners that there are not.
+// checkListenerNames refuses keys of listeners that there are not, and listeners that only the
+// cluster's addresses made whose security is not right.
 func checkListenerNames(cfg *config.Sidecar, c *cluster, listeners []config.ClientListener) error {
 	known := map[string]bool{strings.ToLower(c.home.Listener): true}
 	for _, l := range listeners {
 		known[strings.ToLower(l.Name)] = true
+		if err := cfg.CheckListener(l.Name); err != nil {
+			return err
+		}
 	}
 	for _, l := range cfg.VirtualListeners {
 		known[strings.ToLower(l.Name)] = true

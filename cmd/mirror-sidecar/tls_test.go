@@ -54,12 +54,12 @@ func TestCertificatesThatClientsAreRelayedUnder(t *testing.T) {
 		got  *certs.Dialer
 		want string
 	}{
-		"no identity":                {none.relayHome.dialer(other), ""},
-		"no identity, anonymous":     {none.relayHome.dialer(nil), ""},
-		"identity":                   {some.relayHome.dialer(other), "clients"},
-		"identity, anonymous":        {some.relayHome.dialer(nil), ""},
-		"a broker is a client there": {some.relayHome.dialer(broker), "clients"},
-		"SASL says who":              {sasl.relayHome.dialer(nil), "clients"},
+		"no identity":                {none.toHome(config.SSL, other), ""},
+		"no identity, anonymous":     {none.toHome(config.SSL, nil), ""},
+		"identity":                   {some.toHome(config.SSL, other), "clients"},
+		"identity, anonymous":        {some.toHome(config.SSL, nil), ""},
+		"a broker is a client there": {some.toHome(config.SSL, broker), "clients"},
+		"SASL says who":              {sasl.toHome(config.SASLSSL, nil), "clients"},
 		"the sidecar itself":         {some.among, "sidecar"},
 	} {
 		if got := shown(c.got); got != c.want {

@@ -480,7 +480,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		home := []string{l.Home}
 		err = add(addressed(proxy.Config{
 			Name: name, IDs: cfg.VirtualOffset, Home: c.home.ID, ReadOnlyError: code, TLS: secure,
-			Dial: proxy.Dialer(func() []string { return home }, t.relayClient),
+			Dial: proxy.Dialer(func() []string { return home }, t.relayClient(cfg.UpstreamProtocol(name))),
 		}, l), net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
 		if err != nil {
 			return nil, err
