@@ -13,6 +13,27 @@ const (
 	maxClass = 22 // 4 MiB
 )
 
+const (
+	// maxDecoded bounds a request that is decoded whatever it holds, which is all but Produce: real
+	// ones come to a few MiB for a hundred thousand partitions.
+	maxDecoded = 16 << 20
+	// decodedWeight is about what a byte of such a request may come to in memory: an empty element
+	// of an array is a byte or two, and a hundred when it is decoded. Anybody can send one before
+	// a broker has asked who it is.
+	decodedWeight = 16
+)
+
+// weight is what of the budget is taken for a large request that is held in memory.
+func (p *Proxy) weight(r *row, size int) (int64, error) {
+	if r.pooled { // walked over first
+		return min(int64(size), p.cfg.BufferedBytes), nil
+	}
+	if size > maxDecoded {
+		return 0, because(reasonOversized, "%s request of %d bytes, at most %d are read", p.apiName(r.key), size, maxDecoded)
+	}
+	return min(decodedWeight*int64(size), p.cfg.BufferedBytes), nil
+}
+
 // buffers is a pool of byte slices.
 type buffers struct {
 	classes [maxClass - minClass + 1]sync.Pool

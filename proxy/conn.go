@@ -344,7 +344,10 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	// What is held in memory by all connections together is bounded; small frames are
 	// bounded by the number of connections.
 	if size > readBuffer {
-		weight := min(int64(size), c.p.cfg.BufferedBytes)
+		weight, err := c.p.weight(r, size)
+		if err != nil {
+			return err
+		}
 		if err := c.p.budget.Acquire(c.ctx, weight); err != nil {
 			return context.Cause(c.ctx)
 		}

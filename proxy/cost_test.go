@@ -260,6 +260,22 @@ func (c *countingConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// A request that would be decoded is not let grow in memory beyond all bounds.
+func TestOversizedRequestIsNotDecoded(t *testing.T) {
+	b := startBroker(t, echo)
+	_, addr := new(setup).start(t, b)
+	c := dial(t, addr)
+	frame := []byte{0, 0, 0, 0, 0, byte(kmsg.ListOffsets), 0, 1, 0, 0, 0, 1, 0xff, 0xff}
+	binary.BigEndian.PutUint32(frame, maxDecoded+1)
+	if _, err := c.Write(frame); err != nil {
+		t.Fatal(err)
+	}
+	c.wantClosed() // at once, and not when the rest has come
+	if n := len(b.requests()); n != 0 {
+		t.Errorf("the broker got %d requests", n)
+	}
+}
+
 // No request on the way that most take needs memory of its own.
 func TestRelayAllocatesNothing(t *testing.T) {
 	produce := func(version int16, size int) (kmsg.Request, kmsg.Response) {

@@ -64,6 +64,10 @@ func (f *fetchInspector) deliver(c *conn, ex *exchange, size int) error {
 	if sizeLen+size <= readBuffer {
 		return f.deliverSmall(c, ex, size)
 	}
+	return f.deliverLarge(c, ex, size)
+}
+
+func (f *fetchInspector) deliverLarge(c *conn, _ *exchange, size int) error {
 	w := c.walking.frame.over(c, sizeLen+size)
 	f.header(w)
 	f.walk(w, overwriting{f})

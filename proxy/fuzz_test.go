@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
-	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,24 +19,8 @@ import (
 // transform whatever a broker may answer: neither may panic, and what is answered here
 // can be written.
 func FuzzHandlers(f *testing.F) {
-	view := newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart(stateTopic, topicID(7), 0), ordinaryPart("o", topicID(2), 0))
-	leaders := NewLeaders(view, testVirtual)
-	defer leaders.Close()
-	fences := NewFences(time.Now)
-	_, _ = fences.Fence([]string{"o"}, time.Hour)
-	var proxies [2]*Proxy
-	for i := range proxies {
-		p, err := New(
-			Config{IDs: testVirtual, Home: 1, Virtual: i == 1, Dial: Dialer(func() []string { return nil }, nil)},
-			Deps{
-				View: view, Leaders: leaders, Fences: fences, Replica: &fakeReplica{}, Configs: &fakeConfigs{}, Coordinators: fakeCoordinators{},
-				Mirrors: fakeMirrors{of: map[ids.UUID]string{topicID(1): "dr"}}, Log: slog.New(slog.DiscardHandler),
-			})
-		if err != nil {
-			f.Fatal(err)
-		}
-		proxies[i] = p
-	}
+	all := fuzzedProxies(f)
+	proxies := [2]*Proxy{all[0], all[2]}
 	ended, end := context.WithCancelCause(context.Background())
 	end(errors.New("nobody to ask"))
 
@@ -83,9 +69,18 @@ func FuzzHandlers(f *testing.F) {
 		}
 		c.authority.authenticated.Store(true)
 		h := header{key: key, version: version, correlation: 1}
-		ex, err := row.handle(c, &request{header: h, raw: append([]byte{0, 0, 0, 0}, body...), body: body})
+		raw := append([]byte{0, 0, 0, 0}, body...)
+		var ex exchange
+		var err error
+		took := allocated(func() { ex, err = row.handle(c, &request{header: h, raw: raw, body: raw[sizeLen:]}) })
+		if most := allocatedFor(len(body)); took > most {
+			t.Errorf("%d bytes of a request had %d allocated, at most %d", len(body), took, most)
+		}
 		if err != nil {
 			return
+		}
+		if len(ex.send) > 0 && &ex.send[0] != &raw[0] {
+			sentIsReadable(t, p, key, ex.send)
 		}
 		if ex.transform != nil {
 			if resp, err := ex.transform(response); err == nil && resp != nil {
@@ -98,4 +93,22 @@ func FuzzHandlers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// sentIsReadable checks a request that was made here: a broker can read it, and as what was meant.
+func sentIsReadable(t *testing.T, p *Proxy, key int16, frame []byte) {
+	t.Helper()
+	h, err := parseHeader(frame[sizeLen:], p.flex.flexible)
+	if err != nil || h.key != key || int(binary.BigEndian.Uint32(frame)) != len(frame)-sizeLen {
+		t.Fatalf("a request of %d bytes with a header %+v, %v", len(frame), h, err)
+	}
+	req := kmsg.RequestForKey(key)
+	req.SetVersion(h.version)
+	body := frame[sizeLen+h.size:]
+	if err := req.ReadFrom(slices.Clone(body)); err != nil {
+		t.Fatalf("a request that nobody can read: %v", err)
+	}
+	if !bytes.Equal(req.AppendTo(nil), body) {
+		t.Error("a request that is read as something else")
+	}
 }
