@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,11 +47,20 @@ type Sidecar struct {
 	Advertised                 AddressTemplate // what clients are told where nothing else says it
 	DefaultListenerIP          string          // where deterministic listeners listen
 	HTTPListen                 string
+	DataDir                    string
+	TakeOver                   bool
+	DrainTimeout               time.Duration
 	StateEncryptionKeyFile     string
 	LogLevel                   slog.Level
 	ReadOnlyTopicError         bool // answer produce with READ_ONLY_TOPIC instead of POLICY_VIOLATION
 	AllowUncordoned            bool
 	AllowHostRulesIgnored      bool
+
+	MaxConnections, MaxConnectionsPerIP int
+	MaxConnectionsPerIPOverrides        map[netip.Addr]int
+	MaxConnectionRate                   int // a second
+	MaxIdle, MaxStall                   time.Duration
+	MaxRequest                          int // bytes
 
 	StatePartitions        int32
 	StateReplicationFactor int16
@@ -225,6 +235,20 @@ func sidecarKeys() []sidecarKey {
 			s.HTTPListen = v
 			return nil
 		}),
+		k("data.dir", "", "folder for what lets the next process serve clients before it has read the cluster's metadata; empty: none", func(s *Sidecar, v string) error { s.DataDir = v; return nil }),
+		k("take.over", "false", "take the place of the sidecar that uses data.dir: serve clients beside it, then have it end", boolKey(func(s *Sidecar) *bool { return &s.TakeOver })),
+		k("drain.timeout.ms", "3000", "how long a sidecar that ends waits for the answers that its clients wait for", millisKey(0, func(s *Sidecar) *time.Duration { return &s.DrainTimeout })),
+		k("max.connections", "20000", "connections of clients at all listeners together; more are closed at once", intKey(1, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxConnections })),
+		k("max.connections.per.ip", strconv.Itoa(math.MaxInt32), "connections of one client address; the broker cannot count them, it sees the sidecar's address", intKey(0, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxConnectionsPerIP })),
+		k("max.connections.per.ip.overrides", "", "other numbers for single addresses, 10.0.0.1:100,10.0.0.2:200", func(s *Sidecar, v string) error {
+			m, err := parsePerIP(v)
+			s.MaxConnectionsPerIPOverrides = m
+			return err
+		}),
+		k("max.connection.creation.rate", strconv.Itoa(math.MaxInt32), "connections that are accepted in a second; more wait", intKey(1, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxConnectionRate })),
+		k("connections.max.idle.ms", "600000", "how long nothing may move on a connection before it is closed", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxIdle })),
+		k("connections.max.stall.ms", "30000", "how long a client may take nothing of its answers, or send nothing more of a request that it has begun", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxStall })),
+		k("socket.request.max.bytes", strconv.Itoa(100<<20), "largest request", intKey(1, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxRequest })),
 		k("state.encryption.key.file", "", "file with the key that encrypts secrets in the state topic", func(s *Sidecar, v string) error { s.StateEncryptionKeyFile = v; return nil }),
 		k("log.level", "info", "debug, info, warn or error", func(s *Sidecar, v string) error {
 			if err := s.LogLevel.UnmarshalText([]byte(v)); err != nil {
@@ -411,6 +435,27 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 		}
 	}
 	return s, nil
+}
+
+// parsePerIP reads address:number[,…].
+func parsePerIP(v string) (map[netip.Addr]int, error) {
+	out := map[netip.Addr]int{}
+	for _, item := range SplitList(v) {
+		at := strings.LastIndexByte(item, ':')
+		if at < 0 {
+			return nil, fmt.Errorf("%q is not address:number", item)
+		}
+		addr, err := netip.ParseAddr(strings.Trim(item[:at], "[]"))
+		if err != nil {
+			return nil, fmt.Errorf("%q is not an IP address", item[:at])
+		}
+		n, err := parseInt(item[at+1:], 0, math.MaxInt32)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", item, err)
+		}
+		out[addr.Unmap()] = int(n)
+	}
+	return out, nil
 }
 
 func parseListeners(v string) ([]Listener, error) {

@@ -175,6 +175,15 @@ func (p *Proxy) Start(ln net.Listener) error {
 	return nil
 }
 
+// StopListening accepts no more connections; those there are go on.
+func (p *Proxy) StopListening() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ln := range p.listeners {
+		_ = ln.Close()
+	}
+}
+
 // Stop accepts no more connections, lets those there are finish what they have begun,
 // and closes what is left when ctx ends. It returns when all have ended.
 func (p *Proxy) Stop(ctx context.Context) error {

@@ -9,8 +9,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -66,31 +68,93 @@ func run(args []string, stdout, stderr io.Writer) int {
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	log.Info("mirror-sidecar", "version", buildVersion())
 	limitMemory(cfg.BufferMemory)
+	ctx, stopSignals := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stopSignals()
+	r, err := prepare(ctx, cfg, log)
+	if err != nil {
+		log.Error("the sidecar cannot start", "error", err)
+		return 1
+	}
+	defer r.stop()
 	app := fx.New(
-		fx.Supply(cfg, log),
+		fx.Supply(cfg, log, r),
 		fx.WithLogger(func() fxevent.Logger { return fxevent.NopLogger }),
 		fx.StartTimeout(startTimeout), fx.StopTimeout(stopTimeout),
 		wiring(),
 	)
 	if err := app.Err(); err != nil {
+		if ctx.Err() != nil {
+			log.Info("the sidecar was asked to end before it had started")
+			return 0
+		}
 		// How the parts hang together says nothing to whom a wrong address has befallen.
 		log.Error("the sidecar cannot start", "error", dig.RootCause(err))
 		return 1
 	}
-	start, cancel := context.WithTimeout(context.Background(), startTimeout)
+	start, cancel := ctx, context.CancelFunc(func() {})
+	if !r.early { // with clients to serve, it waits for what there is to wait for
+		start, cancel = context.WithTimeout(ctx, startTimeout)
+	}
 	defer cancel()
 	if err := app.Start(start); err != nil {
+		if ctx.Err() != nil {
+			log.Info("the sidecar was asked to end before it had started")
+			return 0
+		}
 		log.Error("the sidecar cannot start", "error", err)
 		return 1
 	}
-	end := <-app.Wait()
+	var end fx.ShutdownSignal
+	select {
+	case end = <-app.Wait():
+	case <-ctx.Done():
+	}
+	if r.data.succeeded() {
+		r.stopListening()
+	}
 	stop, cancelStop := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancelStop()
 	if err := app.Stop(stop); err != nil {
 		log.Warn("the sidecar did not stop in order", "error", err)
 	}
+	r.stop()
 	log.Info("the sidecar has stopped")
 	return end.ExitCode
+}
+
+// prepare does what comes before the parts of the sidecar, which wait for the cluster: the
+// relay serves clients if a former process has left what it needs, a former process that
+// still runs is asked to end, and /livez answers.
+func prepare(ctx context.Context, cfg *config.Sidecar, log *slog.Logger) (_ *front, err error) {
+	data, err := openDataDir(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	if data != nil && !data.locked && !cfg.TakeOver {
+		return nil, fmt.Errorf("data.dir %s is in use by process %s; --take-over lets this one take its place", cfg.DataDir, data.holder())
+	}
+	r, err := newFront(ctx, cfg, data, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.stop()
+		}
+	}()
+	if r.early {
+		if err := r.open(ctx, r.home, r.listeners); err != nil {
+			return nil, err
+		}
+	}
+	if err := data.takeOver(ctx, log); err != nil {
+		return nil, err
+	}
+	if err := r.health.Start(ctx); err != nil {
+		return nil, err
+	}
+	r.answers = true
+	return r, nil
 }
 
 // limitMemory lets the collector run less often than Go's default, which costs a tenth of the
@@ -138,6 +202,9 @@ func parseFlags(flags *pflag.FlagSet, args []string, stderr io.Writer, check fun
 			continue
 		}
 		flags.String(k.Flag(), k.Default, k.Doc)
+		if k.Default == "false" {
+			flags.Lookup(k.Flag()).NoOptDefVal = "true" // --allow-uncordoned is --allow-uncordoned=true
+		}
 	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,7 +22,6 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/health"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/proxy"
-	"github.com/cluster-mirroring/mirror-sidecar/readonly"
 	"github.com/cluster-mirroring/mirror-sidecar/replica"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/controller"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
@@ -37,11 +36,16 @@ const bootstrapTimeout = 30 * time.Second
 func wiring() fx.Option {
 	return fx.Options(
 		fx.Provide(
-			newMetrics, newHealth, newTransport, newControllers, newCluster, newClients, newBroker, newStore,
-			newFences, newCoordinator, newBuffers, newSources, newManager, newProxies,
+			fromFront, newControllers, newCluster, newClients, newBroker, newStore,
+			newCoordinator, newBuffers, newSources, newManager, newProxies,
 		),
 		fx.Invoke(func(*proxies, *coordinator.Reconciler, *replica.Manager) {}),
 	)
+}
+
+// fromFront are the parts that are there before all others.
+func fromFront(r *front) (*prometheus.Registry, *health.Server, *transport, *proxy.Fences) {
+	return r.metrics, r.health, r.transport, r.fences
 }
 
 func newMetrics() *prometheus.Registry {
@@ -52,12 +56,6 @@ func newMetrics() *prometheus.Registry {
 
 // newBuffers is the memory that records travel in, from sources to followers.
 func newBuffers(cfg *config.Sidecar) *pool.Pool { return pool.New(cfg.BufferMemory) }
-
-func newHealth(lc fx.Lifecycle, cfg *config.Sidecar, metrics *prometheus.Registry) *health.Server {
-	s := health.New(cfg.HTTPListen, metrics)
-	lc.Append(fx.Hook{OnStart: s.Start, OnStop: s.Stop})
-	return s
-}
 
 func newControllers(lc fx.Lifecycle, cfg *config.Sidecar, t *transport, log *slog.Logger) (*controller.Client, error) {
 	opts, err := config.ClientOptionsVia(cfg.ControllerSecurity, t.controllers)
@@ -82,8 +80,11 @@ type cluster struct {
 }
 
 // newCluster reads the metadata log to its end and finds the home broker in it.
-func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, t *transport, ctl *controller.Client, log *slog.Logger) (*cluster, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), bootstrapTimeout)
+func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, r *front, t *transport, ctl *controller.Client, log *slog.Logger) (*cluster, error) {
+	ctx, cancel := r.ctx, context.CancelFunc(func() {})
+	if !r.early {
+		ctx, cancel = context.WithTimeout(r.ctx, bootstrapTimeout)
+	}
 	defer cancel()
 	opts, err := config.ClientOptionsVia(cfg.InterBrokerSecurity, t.among)
 	if err != nil {
@@ -93,11 +94,18 @@ func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, t *trans
 	if err != nil {
 		return nil, err
 	}
-	desc, err := ctl.Describe(ctx)
+	var desc controller.Cluster
+	err = r.insist(ctx, func(ctx context.Context) error {
+		var err error
+		if desc, err = ctl.Describe(ctx); err != nil {
+			return fmt.Errorf("controllers at %v: %w", cfg.Controllers, err)
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("controllers at %v: %w", cfg.Controllers, err)
+		return nil, err
 	}
-	c := &cluster{id: desc.ID, image: metadata.NewImage(cfg.VirtualOffset), opts: opts}
+	c := &cluster{id: desc.ID, image: r.image, opts: opts}
 	c.observer = metadata.NewObserver(metadata.ObserverConfig{ClusterID: desc.ID, ReplicaID: -1}, c.image, ctl, log)
 
 	// The observer runs until everything else has stopped; whatever it cannot follow ends
@@ -139,12 +147,48 @@ func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, t *trans
 		return nil, err
 	}
 	defer cl.Close()
-	if c.home, err = findHome(ctx, cl, c.image, cfg.VirtualOffset, desc.ID); err != nil {
+	err = r.insist(ctx, func(ctx context.Context) (err error) {
+		c.home, err = findHome(ctx, cl, c.image, cfg.VirtualOffset, desc.ID)
+		return err
+	})
+	if err == nil && r.early && c.home.ID != r.home {
+		r.data.forget()
+		err = fmt.Errorf("the broker at home.broker.bootstrap was broker %d and is broker %d: the sidecar has to start anew", r.home, c.home.ID)
+	}
+	if err != nil {
 		stop()
 		return nil, err
 	}
 	log.Info("found the home broker", "cluster", c.id, "broker", c.home.ID, "listener", c.home.Listener)
 	return c, nil
+}
+
+// otherClusterError is a mistake that no waiting mends.
+type otherClusterError struct{ home, controllers string }
+
+func (e *otherClusterError) Error() string {
+	return fmt.Sprintf("home.broker.bootstrap is of cluster %s, controller.quorum.bootstrap.servers of cluster %s", e.home, e.controllers)
+}
+
+// insist does what others must answer for. A relay that serves clients already tries until
+// it succeeds: to end the process would take the broker from them.
+func (r *front) insist(ctx context.Context, do func(ctx context.Context) error) error {
+	for {
+		once, cancel := context.WithTimeout(ctx, bootstrapTimeout)
+		err := do(once)
+		cancel()
+		var wrong *otherClusterError
+		if err == nil || !r.early || ctx.Err() != nil || errors.As(err, &wrong) {
+			return err
+		}
+		r.waitsFor(err)
+		r.log.Warn("the sidecar cannot start yet; it relays meanwhile what has nothing to do with mirrors", "error", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // findHome waits for the home broker, which may be starting as well.
@@ -154,7 +198,7 @@ func findHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, v ids.
 		// does not show: most clusters have a broker 1.
 		id, err := clusterOf(ctx, cl)
 		if err == nil && id != clusterID {
-			return replica.Home{}, fmt.Errorf("home.broker.bootstrap is of cluster %s, controller.quorum.bootstrap.servers of cluster %s", id, clusterID)
+			return replica.Home{}, &otherClusterError{home: id, controllers: clusterID}
 		}
 		var home replica.Home
 		if err == nil {
@@ -426,7 +470,7 @@ type placer struct {
 func (p placer) Needed() bool { return !replica.Cordons(p.image) }
 
 func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *cluster, cl *clients, co *coordinator.Coordinator,
-	m *replica.Manager, b *replica.Broker, store *coordinator.Store, fences *proxy.Fences, t *transport, h *health.Server, log *slog.Logger,
+	m *replica.Manager, b *replica.Broker, store *coordinator.Store, fences *proxy.Fences, t *transport, h *health.Server, r *front, log *slog.Logger,
 ) (*proxies, error) {
 	listeners, err := clientListeners(cfg, c, log)
 	if err != nil {
@@ -436,15 +480,40 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		return nil, err
 	}
 	warnOfOneAddress(cfg, c, log)
-	code := readonly.PolicyViolation
-	if cfg.ReadOnlyTopicError {
-		code = readonly.ReadOnlyTopic
+	if r.early && !reflect.DeepEqual(r.listeners, listeners) {
+		// Which addresses clients are told cannot change under them.
+		r.data.forget()
+		return nil, errors.New("the listeners of the home broker are others than when this sidecar ran last: it has to start anew")
 	}
-	leaders := proxy.NewLeaders(c.image, cfg.VirtualOffset)
+	saveCtx, stopSaving := context.WithCancel(context.Background())
 	deps := proxy.Deps{
-		View: c.image, Mirrors: mirrors{co}, Leaders: leaders, CaughtUp: c.observer.CaughtUp(), Lineage: m,
-		Replica: follower{m}, Mirror: co, Coordinators: co, Configs: configs{co}, Assignments: co, Placement: placer{co, c.image}, Fences: fences, Brokers: cl.calls, Log: log,
+		View: c.image, Mirrors: mirrors{co}, Leaders: r.leaders, CaughtUp: c.observer.CaughtUp(), Lineage: m, Replica: follower{m},
+		Mirror: co, Coordinators: co, Configs: configs{co}, Assignments: co, Placement: placer{co, c.image}, Fences: fences, Brokers: cl.calls,
+		// Clients' limits are not those of brokers, which must get through.
+		Limits: proxy.NewLimits(proxy.LimitsConfig{Total: cfg.MaxConnections}), Connections: r.conns, Log: log,
 	}
+	lc.Append(fx.Hook{
+		OnStart: func(ctx context.Context) error {
+			// Clients are served from now on at the latest.
+			if err := r.open(ctx, c.home.ID, listeners); err != nil {
+				return err
+			}
+			r.bind(proxy.Parts{
+				Mirrors: deps.Mirrors, Lineage: m, Mirror: co, Coordinators: co, Configs: deps.Configs,
+				Assignments: co, Placement: deps.Placement, Brokers: cl.calls,
+			})
+			r.keepSaving(saveCtx, saved{
+				ClusterID: c.id, HomeBroker: cfg.HomeBroker, VirtualOffset: cfg.VirtualOffset,
+			}, c.home.ID, store.Ready(), mirrors{co}.ReadOnly)
+			return nil
+		},
+		OnStop: func(context.Context) error {
+			stopSaving()
+			r.saving.Wait()
+			r.unbind()
+			return nil
+		},
+	})
 	add := func(pc proxy.Config, addr string) error {
 		p, err := proxy.New(pc, deps)
 		if err != nil {
@@ -461,7 +530,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 			},
 			OnStop: func(ctx context.Context) error {
 				// Clients hold their connections for ever; whoever is idle is not waited for.
-				ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+				ctx, cancel := context.WithTimeout(ctx, cfg.DrainTimeout)
 				defer cancel()
 				if err := p.Stop(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 					return err
@@ -470,21 +539,6 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 			},
 		})
 		return nil
-	}
-	for _, l := range listeners {
-		name := l.Name
-		secure, err := listenerTLS(cfg.Protocol(name), cfg.ListenerTLS(name), advertisedHost(cfg.AdvertisedListeners, l.Listener), log)
-		if err != nil {
-			return nil, err
-		}
-		home := []string{l.Home}
-		err = add(addressed(proxy.Config{
-			Name: name, IDs: cfg.VirtualOffset, Home: c.home.ID, ReadOnlyError: code, TLS: secure,
-			Dial: proxy.Dialer(func() []string { return home }, t.relayClient(cfg.UpstreamProtocol(name))),
-		}, l), net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
-		if err != nil {
-			return nil, err
-		}
 	}
 	for i, l := range cfg.VirtualListeners {
 		name := "VIRTUAL"
@@ -503,11 +557,9 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		if !stands.among {
 			behind = func() []string { return cfg.HomeBroker[:1] }
 		}
-		err = add(proxy.Config{
-			Name: name, Virtual: true, IDs: cfg.VirtualOffset, Home: c.home.ID, ReadOnlyError: code, TLS: secure,
-			Dial: proxy.Dialer(behind, t.relayVirtual(cfg, stands)),
-		}, net.JoinHostPort(l.Host, strconv.Itoa(int(l.Port))))
-		if err != nil {
+		pc := proxyConfig(cfg, c.home.ID)
+		pc.Name, pc.Virtual, pc.TLS, pc.Dial = name, true, secure, proxy.Dialer(behind, t.relayVirtual(cfg, stands))
+		if err := add(pc, addressOf(l)); err != nil {
 			return nil, err
 		}
 	}
@@ -532,7 +584,6 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 			if err := b.Stop(ctx); err != nil {
 				log.Warn("the virtual broker was not fenced in time", "error", err)
 			}
-			leaders.Close()
 			return nil
 		},
 	})
@@ -553,5 +604,3 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 	})
 	return &proxies{}, nil
 }
-
-const drainTimeout = 3 * time.Second

@@ -40,14 +40,17 @@ func (i *Image) Save(held func(partitions []*Partition) bool) []SavedTopic {
 	return out
 }
 
-// Restore lets the image say what was saved, until an observer has read the log. Offset tells
-// that nothing has been read.
-func (i *Image) Restore(topics []SavedTopic) {
+// Restore lets the image say what was saved, and of brokers, until an observer has read the
+// log. Offset tells that nothing has been read.
+func (i *Image) Restore(topics []SavedTopic, brokers ...Broker) {
 	next := newState(i.virtual)
 	for _, t := range topics {
 		next.addTopic(t.ID, t.Name)
 		next.topics[t.ID].partitions = t.Partitions
 		next.partitions += len(t.Partitions)
+	}
+	for _, b := range brokers {
+		next.brokers[b.ID] = b
 	}
 	i.replace(next)
 }

@@ -39,6 +39,8 @@ func additions() []row {
 		{proves: "A8.1 A10.1 this run", run: thisRun},
 		{proves: "A9.1 mutants", run: mutants},
 		{proves: "A6.5 evict", run: evicts, alone: true},
+		{proves: "A12.1 sidecars that end, and that are replaced", run: replacedSidecar, alone: true},
+		{proves: "A12.2 a crashed sidecar", run: crashedSidecar, alone: true},
 		// The last one: clients that meet another cluster do not find back.
 		{proves: "C4.18 another cluster at the source's address", run: sourceChanged, alone: true},
 	}

@@ -256,6 +256,9 @@ func (c *Sidecar) expose(addr string) (string, error) {
 // VirtualID is the id of its virtual broker.
 func (c *Sidecar) VirtualID() int32 { return c.Broker + VirtualOffset }
 
+// DataDir is where it leaves what the next process begins with.
+func (c *Sidecar) DataDir() string { return strings.TrimSuffix(c.config, ".properties") }
+
 // ConfigFile is its properties file.
 func (c *Sidecar) ConfigFile() string { return c.config }
 
@@ -274,6 +277,7 @@ func (c *Sidecar) configure(cluster *harness.Cluster, dir string, sidecars int, 
 		"virtual.listeners":                      c.virtualAt,
 		"virtual.advertised.listeners":           c.Virtual,
 		"http.listen":                            c.HTTP,
+		"data.dir":                               filepath.Join(dir, fmt.Sprintf("sidecar-%d", c.Broker)),
 		"mirror.topic.num.partitions":            "4",
 		"mirror.state.topic.replication.factor":  strconv.Itoa(min(3, len(cluster.Brokers()))),
 		"mirror.virtual.replicas":                strconv.Itoa(min(2, sidecars)),
@@ -299,8 +303,30 @@ func (c *Sidecar) Launch(ctx context.Context) error {
 	if c.Running() {
 		return fmt.Errorf("sidecar %d runs already", c.Broker)
 	}
+	return c.launch(ctx)
+}
+
+// TakeOver starts another process beside the one that runs, which has that one end and takes its
+// place, and returns when that has happened and the new one is ready.
+func (c *Sidecar) TakeOver(ctx context.Context) error {
+	former := c.process
+	if err := c.launch(ctx, "--take-over"); err != nil {
+		return err
+	}
+	select {
+	case <-former.Done():
+	case <-c.process.Done():
+		return errors.Join(fmt.Errorf("sidecar %d ended instead of taking over; the end of its log:\n%s", c.Broker, c.LogTail()), former.Kill())
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("the former sidecar %d has not ended: %w; the end of the log:\n%s", c.Broker, ctx.Err(), c.LogTail()), former.Kill())
+	}
+	return c.WaitReady(ctx)
+}
+
+func (c *Sidecar) launch(ctx context.Context, args ...string) error {
 	start := func() (int, error) {
-		p, err := harness.StartProcess(ctx, fmt.Sprintf("sidecar %d", c.Broker), []string{c.program, "run", "--config", c.config}, nil, c.logFile)
+		argv := append([]string{c.program, "run", "--config", c.config}, args...)
+		p, err := harness.StartProcess(ctx, fmt.Sprintf("sidecar %d", c.Broker), argv, nil, c.logFile)
 		if err != nil {
 			return 0, err
 		}

@@ -1,0 +1,40 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockNow locks a file for this process, unless another one has locked it.
+func lockNow(f *os.File) (bool, error) {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// processSpace names what process ids are of: another container has others.
+func processSpace() string {
+	space, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return "pid"
+	}
+	return space
+}
+
+func terminate(pid int) error { return unix.Kill(pid, unix.SIGTERM) }
+
+// sharePort lets a listener be at an address beside another one that does the same.
+func sharePort(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	})
+	return errors.Join(err, failed)
+}
