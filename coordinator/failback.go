@@ -327,10 +327,8 @@ func (c *Coordinator) answerPeer(ctx context.Context, r *protocol.DescribeCluste
 	if r.ClusterID == nil {
 		return nil
 	}
-	select {
-	case <-c.store.Ready():
-	default:
-		return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors is being read")
+	if err := c.store.Unread(); err != nil {
+		return err
 	}
 	// Whoever has just seen a stop at another sidecar must see it here.
 	if err := c.readAsked(ctx, r); err != nil {

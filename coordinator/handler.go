@@ -73,8 +73,15 @@ func (c *Coordinator) answer(ctx context.Context, clientID string, req kmsg.Requ
 	fromPeer := strings.HasPrefix(clientID, peerClientID)
 	switch r := req.(type) {
 	case *protocol.ListClusterMirrorsRequest:
+		if err := c.store.Unread(); err != nil {
+			return failed(req, err)
+		}
 		return c.listAnswer(r)
 	case *protocol.DescribeClusterMirrorsRequest:
+		// Peers ask what is led here, which is known without the state.
+		if err := c.store.Unread(); err != nil && !r.LocalOnly {
+			return failed(req, err)
+		}
 		return c.describeAnswer(ctx, r)
 	case *protocol.ReadMirrorStatesRequest:
 		return c.readStatesAnswer(ctx, r)

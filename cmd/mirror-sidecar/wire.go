@@ -594,13 +594,6 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		return nil
 	})
 	h.Warn("virtual broker", b.Contested)
-	h.Ready("state", func() error {
-		select {
-		case <-store.Ready():
-			return nil
-		default:
-			return errors.New("not read to its end")
-		}
-	})
+	h.Ready("state", store.Unread)
 	return &proxies{}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -241,6 +242,9 @@ func (e *env) described(ctx context.Context, topic string) (protocol.DescribedPa
 		return none, err
 	}
 	r, ok := resp.(*protocol.DescribeClusterMirrorsResponse)
+	if ok && r.ErrorCode != 0 {
+		return none, fmt.Errorf("describe: %w: %s", kerr.ErrorForCode(r.ErrorCode), text(r.ErrorMessage))
+	}
 	if !ok || len(r.Mirrors) != 1 {
 		return none, fmt.Errorf("an odd answer to describe: %T", resp)
 	}

@@ -1,0 +1,24 @@
+package coordinator
+
+import (
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Unread tells why the mirrors' state is not known here, as an answer to whoever asks for it; nil once
+// all that was in the topic at start was read. Without it a list would be silent about what was
+// not read, which looks as if it did not exist.
+func (s *Store) Unread() error {
+	select {
+	case <-s.ready:
+		return nil
+	default:
+	}
+	if id, ok := s.img.Topic(StateTopic); ok {
+		for _, p := range s.img.TopicPartitions(id) {
+			if p.Leader < 0 {
+				return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors cannot be read: %s-%d has no leader; %s", StateTopic, p.Partition, p.BringBack(s.cfg.Virtual))
+			}
+		}
+	}
+	return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors is being read")
+}
