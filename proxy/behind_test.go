@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -374,7 +375,11 @@ func TestShareGroups(t *testing.T) {
 		for version := int16(1); version <= 2; version++ {
 			req := kmsg.NewPtrShareFetchRequest()
 			req.Version = version
+			began := time.Now()
 			resp := c.ask(req).(*kmsg.ShareFetchResponse)
+			if took := time.Since(began); took < shareWait {
+				t.Errorf("v%d: answered after %v, and asked again at once", version, took)
+			}
 			if p := resp.Topics[0].Partitions[0]; p.ErrorCode != errTopicAuthorization || p.ErrorMessage == nil {
 				t.Errorf("v%d: mirror partition %+v", version, p)
 			}

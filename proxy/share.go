@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -20,7 +21,12 @@ import (
 // mirror has been stopped reads. Who had subscribed before the mirror was started sends the
 // topic's name no more: it gets TOPIC_AUTHORIZATION_FAILED for the partitions, the one error
 // of a partition that a share consumer throws and goes on after, so that it reads when the
-// mirror is stopped.
+// mirror is stopped. A broker tells errors at once, the consumer asks at once again, hundreds
+// of times a second, and keeps each answer until its user polls, who gets one with each poll:
+// so such an answer takes as long as one that has nothing to tell.
+
+// shareWait is for how long a share consumer's Fetch waits for records by default.
+const shareWait = 500 * time.Millisecond
 
 // shareGroupHeartbeat refuses a subscription to a mirror topic.
 func (c *conn) shareGroupHeartbeat(r *request) (exchange, error) {
@@ -53,9 +59,9 @@ func noShare(topic, mirror string) string {
 
 // shareRewriter returns the transform of a ShareFetch response; nil if there is nothing to
 // change.
-func (p *Proxy) shareRewriter(version int16) func(body []byte) (kmsg.Response, error) {
-	row := p.rows[int16(kmsg.ShareFetch)]
-	if row.rewrite == nil && p.deps.Leaders.none() {
+func (c *conn) shareRewriter(version int16) func(body []byte) (kmsg.Response, error) {
+	row := c.p.rows[int16(kmsg.ShareFetch)]
+	if row.rewrite == nil && c.p.deps.Leaders.none() {
 		return nil
 	}
 	return func(body []byte) (kmsg.Response, error) {
@@ -63,7 +69,7 @@ func (p *Proxy) shareRewriter(version int16) func(body []byte) (kmsg.Response, e
 		if err != nil {
 			return nil, err
 		}
-		if !p.rewriteShares(resp.(*kmsg.ShareFetchResponse)) {
+		if !c.rewriteShares(resp.(*kmsg.ShareFetchResponse)) {
 			return nil, nil
 		}
 		return resp, nil
@@ -71,16 +77,32 @@ func (p *Proxy) shareRewriter(version int16) func(body []byte) (kmsg.Response, e
 }
 
 // rewriteShares does what the table says, and tells share consumers of mirror partitions why
-// they get nothing.
-func (p *Proxy) rewriteShares(resp *kmsg.ShareFetchResponse) bool {
+// they get nothing. The writer runs it, so that nothing else is answered while it waits, as by
+// a broker.
+func (c *conn) rewriteShares(resp *kmsg.ShareFetchResponse) bool {
 	changed := false
-	if row := p.rows[resp.Key()]; row.rewrite != nil {
-		changed = row.rewrite(p, resp)
+	if row := c.p.rows[resp.Key()]; row.rewrite != nil {
+		changed = row.rewrite(c.p, resp)
 	}
+	refused, records := c.p.refuseShares(resp)
+	if refused && !records {
+		timer := time.NewTimer(shareWait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-c.ctx.Done():
+		}
+	}
+	return changed || refused
+}
+
+// refuseShares tells whether it has refused any partition, and whether others have records.
+func (p *Proxy) refuseShares(resp *kmsg.ShareFetchResponse) (refused, records bool) {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
 		for j := range t.Partitions {
 			part := &t.Partitions[j]
+			records = records || len(part.Records) > 0
 			if part.ErrorCode != errNotLeaderOrFollower {
 				continue
 			}
@@ -92,8 +114,8 @@ func (p *Proxy) rewriteShares(resp *kmsg.ShareFetchResponse) bool {
 			topic, _ := p.deps.View.TopicName(id)
 			why := noShare(topic, mirror)
 			part.ErrorCode, part.ErrorMessage = errTopicAuthorization, &why
-			changed = true
+			refused = true
 		}
 	}
-	return changed
+	return refused, records
 }

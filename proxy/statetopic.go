@@ -102,7 +102,7 @@ func (c *conn) lightShareFetch(h header, size int) (exchange, bool, error) {
 		return exchange{}, false, err
 	}
 	ex := relayed(h)
-	ex.transform = c.p.shareRewriter(h.version)
+	ex.transform = c.shareRewriter(h.version)
 	return ex, true, nil
 }
 
@@ -119,7 +119,7 @@ func (c *conn) shareFetch(r *request) (exchange, error) {
 		return exchange{}, err
 	}
 	ex := r.forward()
-	ex.transform = c.p.shareRewriter(r.version)
+	ex.transform = c.shareRewriter(r.version)
 	if !denied {
 		return ex, nil
 	}
@@ -148,7 +148,7 @@ func (c *conn) shareFetch(r *request) (exchange, error) {
 		}
 		got := resp.(*kmsg.ShareFetchResponse)
 		got.Topics = append(got.Topics, refused...)
-		c.p.rewriteShares(got)
+		c.rewriteShares(got)
 		return got, nil
 	}
 	return ex, nil

@@ -13,10 +13,10 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 )
 
-// sessionVersions are those that begin or change something, for CI.
+// sessionVersions are, for CI, the last of those that are raised, by name and by id.
 func sessionVersions() []int16 {
 	if !harness.Full() {
-		return []int16{7, 10, 11, 12, 13, maxFetch}
+		return []int16{10, 12, maxFetch}
 	}
 	var out []int16
 	for v := int16(7); v <= maxFetch; v++ {

@@ -119,6 +119,9 @@ func (e *env) testShare(t *testing.T) {
 
 	late := e.shareConsumer(t, "share-late", plain, 1)
 	late.throws(t, "PolicyViolationException", "--stop --mirror "+mirror+" --topics "+plain)
+	if err := late.process.Kill(); err != nil {
+		t.Error(err)
+	}
 
 	write := func(cl *kgo.Client, n int) {
 		for range n {
