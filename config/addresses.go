@@ -243,7 +243,7 @@ func (l *ClientListener) Compute(node int32, was HostPort) (told HostPort, ok bo
 }
 
 type computed struct {
-	minPort  uint16 // 0: the template's
+	minPort  uint16 // 0: the template has the port
 	template AddressTemplate
 }
 
@@ -331,11 +331,9 @@ func (s *Sidecar) advertisedFor(l Listener) *HostPort {
 func (s *Sidecar) clientListener(l Listener, home int32, told *HostPort) ClientListener {
 	a := s.addressesOf(l.Name)
 	out := ClientListener{Listener: l, Home: a.Home}
-	if s.DeterministicListeners || a.Advertised.Port > 0 {
-		out.compute = &computed{template: a.Advertised}
-		if s.DeterministicListeners {
-			out.compute.minPort = a.MinPort
-		}
+	// Where ports are computed, not every listener needs to take part.
+	if a.MinPort > 0 || a.Advertised.Port > 0 {
+		out.compute = &computed{minPort: a.MinPort, template: a.Advertised}
 	}
 	if len(s.BootstrapServerMapping) > 0 {
 		out.Remotes = map[HostPort]HostPort{}

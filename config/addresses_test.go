@@ -105,6 +105,13 @@ func TestClientListeners(t *testing.T) {
 			},
 			[]string{"EXTERNAL at 10.0.0.1:40002 to a:4: e1:40001 e2:40002 p3:3"},
 		},
+		"by address at one listener, by port at another": {
+			Properties{
+				"bootstrap.server.mapping": "b1:9092,p1:31;b2:9092,p2:32;b3:9092,p3:33", "listeners": "EXTERNAL://:40002",
+				"deterministic.listeners": "true", "listener.name.external.dynamic.sequential.min.port": "40000", "listener.name.external.home.broker.bootstrap": "e2:9094",
+			},
+			[]string{"EXTERNAL at :40002 to e2:9094: e1:40001 e2:40002 e3:40003", "CLIENT at p2:32 to b2:9092: p1:31 p2:32 p3:33"},
+		},
 		"by template": {
 			Properties{"listeners": ":9192", "dynamic.advertised.listener": "{host}:9192"},
 			[]string{"CLIENT at :9192 to a:1: b1:9192 b2:9192 b3:9192"},

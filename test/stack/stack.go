@@ -44,6 +44,9 @@ type Config struct {
 	Sidecar map[string]string
 	// EachSidecar adds keys to one sidecar's, over those of Sidecar; nil adds none.
 	EachSidecar func(c *Sidecar) map[string]string
+	// Mapped lets the brokers advertise themselves: what clients are told is for the sidecars'
+	// configuration to say.
+	Mapped bool
 	// NoSidecars leaves the sidecars to StartSidecars.
 	NoSidecars bool
 	// Network, if any, stands between all processes, see [harness.Config.Network]; sidecars are called
@@ -102,7 +105,7 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 		s.Sidecars = append(s.Sidecars, c)
 	}
 	cfg.Kafka.Advertise = func(id int32) string {
-		if c := s.Sidecar(id); c != nil {
+		if c := s.Sidecar(id); c != nil && !cfg.Mapped {
 			return c.Proxy
 		}
 		return ""
