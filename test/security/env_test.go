@@ -37,7 +37,7 @@ const patience = 60 * time.Second
 
 // sessionLifetime is how long a session of renewed lasts, connections.max.reauth.ms.
 const (
-	sessionLifetime = 5 * time.Second
+	sessionLifetime = 4 * time.Second
 	renewed         = "SCRAM-SHA-512"
 )
 
@@ -157,13 +157,43 @@ func scramUsers() []string {
 func start(t *testing.T) *env {
 	t.Helper()
 	harness.SkipShort(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
 	dir := t.TempDir()
 	e := &env{ca: pki.NewCA(t, "test authority")}
 	e.trust = pki.Write(t, dir, "trust.pem", e.ca.PEM())
 	e.store = pki.Write(t, dir, "sidecar.pem", e.ca.Issue(t, pki.Subject{Name: "sidecar"}).Store)
 	broker := pki.Write(t, dir, "broker.pem", e.ca.Issue(t, pki.Subject{Name: "broker"}).Store)
+	e.run(t, stack.Config{
+		Kafka: harness.Config{
+			Properties: server(broker, e.trust), Format: scramUsers(),
+			ClientOpts: []kgo.Opt{e.dialer(), kgo.SASL(mechanism("PLAIN", userBroker, password(userBroker)))},
+		},
+		Sidecar: map[string]string{
+			"security.protocol":                            "SASL_PLAINTEXT",
+			"sasl.mechanism":                               "PLAIN",
+			"sasl.jaas.config":                             jaas("PLAIN", userSidecar, password(userSidecar)),
+			"inter.broker.security.protocol":               "SASL_SSL",
+			"controller.security.protocol":                 "SASL_SSL",
+			"ssl.truststore.location":                      e.trust,
+			"listener.security.protocol.map":               "CLIENT:SASL_SSL",
+			"listener.name.client.ssl.keystore.location":   e.store,
+			"listener.name.internal.ssl.keystore.location": e.store,
+		},
+	})
+	home := e.dst.Cluster.Brokers()[0]
+	e.routes = []route{
+		{name: "TLS+PLAINTEXT", addr: e.dst.Proxies()[0], secure: true},
+		{name: "PLAINTEXT+PLAINTEXT", addr: e.ownProxy(t, false, home.Addr(harness.ListenerClient), false)},
+		{name: "PLAINTEXT+TLS", addr: e.ownProxy(t, false, home.Addr(harness.ListenerInternal), true)},
+		{name: "TLS+TLS", addr: e.ownProxy(t, true, home.Addr(harness.ListenerInternal), true), secure: true},
+	}
+	return e
+}
+
+// run starts a source, and a destination of one broker with its sidecar.
+func (e *env) run(t *testing.T, cfg stack.Config) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var group errgroup.Group
 	group.Go(func() (err error) {
@@ -171,24 +201,8 @@ func start(t *testing.T) *env {
 		return err
 	})
 	group.Go(func() (err error) {
-		e.dst, err = stack.Start(ctx, stack.Config{
-			Kafka: harness.Config{
-				Name: "destination", Brokers: 1, Properties: server(broker, e.trust), Format: scramUsers(), Log: log,
-				ClientOpts: []kgo.Opt{e.dialer(), kgo.SASL(mechanism("PLAIN", userBroker, password(userBroker)))},
-			},
-			Bin: os.Getenv(binEnv),
-			Sidecar: map[string]string{
-				"security.protocol":                            "SASL_PLAINTEXT",
-				"sasl.mechanism":                               "PLAIN",
-				"sasl.jaas.config":                             jaas("PLAIN", userSidecar, password(userSidecar)),
-				"inter.broker.security.protocol":               "SASL_SSL",
-				"controller.security.protocol":                 "SASL_SSL",
-				"ssl.truststore.location":                      e.trust,
-				"listener.security.protocol.map":               "CLIENT:SASL_SSL",
-				"listener.name.client.ssl.keystore.location":   e.store,
-				"listener.name.internal.ssl.keystore.location": e.store,
-			},
-		})
+		cfg.Kafka.Name, cfg.Kafka.Brokers, cfg.Kafka.Log, cfg.Bin = "destination", 1, log, os.Getenv(binEnv)
+		e.dst, err = stack.Start(ctx, cfg)
 		return err
 	})
 	err := group.Wait()
@@ -198,33 +212,20 @@ func start(t *testing.T) *env {
 				t.Error(err)
 			}
 		}
-		if e.dst != nil {
-			if t.Failed() {
-				for _, c := range e.dst.Sidecars {
-					t.Logf("sidecar %d:\n%s", c.Broker, c.LogTail())
-				}
-				if e.dst.Cluster != nil {
-					for _, n := range e.dst.Cluster.Nodes() {
-						t.Logf("the end of the log of %s:\n%s", n, n.LogTail())
-					}
-				}
-			}
-			if err := e.dst.Stop(); err != nil {
-				t.Error(err)
-			}
+		if e.dst == nil {
+			return
+		}
+		if t.Failed() {
+			t.Logf("the sidecar:\n%s", e.dst.Sidecars[0].LogTail())
+			t.Logf("the end of the log of the broker:\n%s", e.dst.Cluster.Nodes()[0].LogTail())
+		}
+		if err := e.dst.Stop(); err != nil {
+			t.Error(err)
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := e.dst.Cluster.Brokers()[0]
-	e.routes = []route{
-		{name: "TLS+PLAINTEXT", addr: e.dst.Proxies()[0], secure: true},
-		{name: "PLAINTEXT+PLAINTEXT", addr: e.ownProxy(t, false, home.Addr(harness.ListenerClient), false)},
-		{name: "PLAINTEXT+TLS", addr: e.ownProxy(t, false, home.Addr(harness.ListenerInternal), true)},
-		{name: "TLS+TLS", addr: e.ownProxy(t, true, home.Addr(harness.ListenerInternal), true), secure: true},
-	}
-	return e
 }
 
 // dialer lets a Go client make TLS' handshakes.

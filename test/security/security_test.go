@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -380,17 +381,17 @@ func (e *env) testIdentity(t *testing.T) {
 	}
 }
 
-// testRenewal writes over three lifetimes of a session. The Java client logs in again on its
-// connection before a session ends.
+// testRenewal writes until a session has been renewed three times. The Java client logs in
+// again on its connection before a session ends.
 func (e *env) testRenewal(t *testing.T, classes string) {
+	const renewals = 3
 	dir := t.TempDir()
 	r := e.routes[0]
 	p := keys(renewed, userClient, password(userClient), e.trustOf(r))
-	// A connection that is closed with a request on it would be an error.
-	p["bootstrap.servers"], p["retries"], p["enable.idempotence"], p["max.in.flight.requests.per.connection"] = r.addr, "0", "false", "1"
-	seconds := int(3.4 * sessionLifetime.Seconds())
+	p["bootstrap.servers"], p["max.in.flight.requests.per.connection"] = r.addr, "1"
 	res, err := e.src.Installation().Tool(t.Context(), harness.ToolRun{
-		Class: "Renew", Classes: classes, Args: []string{propertiesFile(t, dir, "renew", p), topic, fmt.Sprint(seconds)},
+		Class: "Renew", Classes: classes,
+		Args: []string{propertiesFile(t, dir, "renew", p), topic, strconv.Itoa(renewals), strconv.Itoa(int(patience.Seconds()))},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -400,8 +401,9 @@ func (e *env) testRenewal(t *testing.T, classes string) {
 		t.Fatal(res.Stdout, err)
 	}
 	t.Logf("%d records acknowledged, %d failed; logged in again %d times on %d connections", acknowledged, failed, again, connections)
-	if acknowledged == 0 || failed != 0 || again < 3 {
-		t.Errorf("%d acknowledged, %d failed, %d renewals:\n%s", acknowledged, failed, again, res.Stderr)
+	// One for the bootstrap, one for the broker; a machine that stands still may cost one more.
+	if acknowledged == 0 || failed != 0 || again < renewals || connections > 2+renewals-1 {
+		t.Errorf("%d acknowledged, %d failed, %d renewals on %d connections:\n%s", acknowledged, failed, again, connections, res.Stderr)
 	}
 }
 
@@ -515,7 +517,23 @@ func maxVersion(key, most int16) int16 {
 
 // testMirror mirrors a topic whose replicas fetch it over TLS.
 func (e *env) testMirror(t *testing.T) {
-	const mirrored, records = "mirrored", 1000
+	cl := e.client(t, e.routes[0], mechanism("SCRAM-SHA-256", userClient, password(userClient)), fromStart()...)
+	operator := propertiesFile(t, t.TempDir(), "operator", keys("PLAIN", userSidecar, password(userSidecar), e.trust))
+	e.mirror(t, e.dst.Proxies()[0], operator, cl)
+}
+
+const (
+	mirrored        = "mirrored"
+	mirroredRecords = 1000
+)
+
+func fromStart() []kgo.Opt {
+	return []kgo.Opt{kgo.ConsumeTopics(mirrored), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
+}
+
+// mirror mirrors a topic as an operator at the given address, reads it and compares it.
+func (e *env) mirror(t *testing.T, at, operator string, reader *kgo.Client) {
+	t.Helper()
 	src := e.src.ClientT(t)
 	if _, err := kadm.NewClient(src).CreateTopic(t.Context(), 2, 1, nil, mirrored); err != nil {
 		t.Fatal(err)
@@ -524,38 +542,31 @@ func (e *env) testMirror(t *testing.T) {
 		t.Fatal(err)
 	}
 	var batch []*kgo.Record
-	for n := range records {
+	for n := range mirroredRecords {
 		batch = append(batch, &kgo.Record{Topic: mirrored, Value: fmt.Appendf(nil, "%d %s", n, strings.Repeat("x", 200))})
 	}
 	if err := src.ProduceSync(t.Context(), batch...).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	source := propertiesFile(t, dir, "source", map[string]string{"bootstrap.servers": strings.Join(e.src.Bootstrap(harness.ListenerClient), ",")})
-	operator := propertiesFile(t, dir, "operator", keys("PLAIN", userSidecar, password(userSidecar), e.trust))
+	source := propertiesFile(t, t.TempDir(), "source", map[string]string{"bootstrap.servers": strings.Join(e.src.Bootstrap(harness.ListenerClient), ",")})
 	for _, args := range [][]string{
 		{"--create", "--mirror", "east", "--mirror-config", source},
 		{"--start", "--mirror", "east", "--topics", mirrored, "--wait"},
 	} {
-		if _, err := e.dst.CLI(t.Context(), append(args, "--command-config", operator)...); err != nil {
+		if _, err := e.dst.CLIAt(t.Context(), at, append(args, "--command-config", operator)...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, r := range e.routes[:1] {
-		cl := e.client(t, r, mechanism("SCRAM-SHA-256", userClient, password(userClient)),
-			kgo.ConsumeTopics(mirrored), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		got := 0
-		for got < records {
-			fs := cl.PollFetches(ctx)
-			if err := fs.Err(); err != nil {
-				t.Fatalf("%s: %d of %d: %v", r.name, got, records, err)
-			}
-			got += fs.NumRecords()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for got := 0; got < mirroredRecords; {
+		fs := reader.PollFetches(ctx)
+		if err := fs.Err(); err != nil {
+			t.Fatalf("%d of %d: %v", got, mirroredRecords, err)
 		}
+		got += fs.NumRecords()
 	}
-	if _, err := e.dst.CLI(t.Context(), "--verify", "--mirror", "east", "--command-config", operator); err != nil {
+	if _, err := e.dst.CLIAt(t.Context(), at, "--verify", "--mirror", "east", "--command-config", operator); err != nil {
 		t.Error(err)
 	}
 }

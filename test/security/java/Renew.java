@@ -12,10 +12,10 @@ import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Writes all the time for some seconds and prints how many records were acknowledged, how many failed, how often the
+ * Writes all the time until it has logged in again so many times, and prints how many records were acknowledged, how many failed, how often the
  * client logged in again on the connections that it had, and how many connections it opened.
  *
- * <p>Arguments: properties file, topic, seconds.
+ * <p>Arguments: properties file, topic, how many times, and after how many seconds it gives up.
  */
 public class Renew {
     public static void main(String[] args) throws Exception {
@@ -27,8 +27,9 @@ public class Renew {
         AtomicLong failed = new AtomicLong();
         try (KafkaProducer<byte[], byte[]> producer =
                 new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
-            long end = System.nanoTime() + Long.parseLong(args[2]) * 1_000_000_000L;
-            for (long n = 0; System.nanoTime() < end; n++) {
+            long end = System.nanoTime() + Long.parseLong(args[3]) * 1_000_000_000L;
+            long times = Long.parseLong(args[2]);
+            for (long n = 0; System.nanoTime() < end && total(producer, "successful-reauthentication-total") < times; n++) {
                 byte[] value = Long.toString(n).getBytes(StandardCharsets.UTF_8);
                 producer.send(new ProducerRecord<>(args[1], value), (at, e) -> {
                     if (e == null) {
