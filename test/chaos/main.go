@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -34,9 +35,13 @@ func main() {
 	flag.StringVar(&opt.keep, "keep", "", "folder for the processes' logs, if something is wrong")
 	flag.StringVar(&opt.version, "kafka", "", "Kafka version of both clusters; empty: the newest that is tested")
 	selftest := flag.Bool("selftest", false, "plant one fault of each kind into real logs: the checker must find it")
+	judged := flag.String("judge", "", "judge the report of an earlier run in this file, as its own run did; nothing is run")
 	verbose := flag.Bool("v", false, "log what the parts do")
 	flag.Parse()
 
+	if *judged != "" {
+		os.Exit(judgeAgain(*judged))
+	}
 	opt.length = time.Duration(*minutes * float64(time.Minute))
 	opt.log = discard()
 	if *verbose {
@@ -64,7 +69,6 @@ func main() {
 // judge runs and prints; it gives the exit status.
 func judge(ctx context.Context, opt options) int {
 	r, err := run(ctx, opt)
-	status := 0
 	if err != nil {
 		if r.good() {
 			r.Unrecovered++
@@ -77,11 +81,33 @@ func judge(ctx context.Context, opt options) int {
 	if err := r.write(opt.report); err != nil {
 		r.Trouble = append(r.Trouble, err.Error())
 	}
-	if !r.good() {
-		status = 1
+	return r.end()
+}
+
+// judgeAgain gives the exit status of a run that has left its report.
+func judgeAgain(file string) int {
+	data, err := os.ReadFile(file)
+	var r report
+	if err == nil {
+		err = json.Unmarshal(data, &r)
 	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return 1
+	}
+	if err := r.wide(); err != nil {
+		r.Trouble = append(r.Trouble, err.Error())
+	}
+	return r.end()
+}
+
+// end prints the report; it gives the exit status.
+func (r *report) end() int {
 	fmt.Print("\n", r.text())
-	return status
+	if !r.good() {
+		return 1
+	}
+	return 0
 }
 
 // ownFolder is where this binary is: the others are built beside it.

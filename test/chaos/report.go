@@ -66,11 +66,31 @@ func (r *report) lastLine() string {
 
 func (r *report) good() bool { return r.Zero() && r.Unrecovered == 0 && len(r.Trouble) == 0 }
 
+// leastShare is how much of what is written must be written in transactions.
+const leastShare = 0.1
+
+// sound fails unless what counts may count: each fault was seen to happen while enough was written.
+func (r *report) sound() error {
+	for _, h := range r.Faults {
+		switch {
+		case !h.counts():
+		case len(h.Evidence) == 0:
+			return fmt.Errorf("nothing shows that %s at %.0f s happened", h.Kind, h.At)
+		case h.Rate < leastRate:
+			return fmt.Errorf("only %.0f records/s were written around %s at %.0f s", h.Rate, h.Kind, h.At)
+		}
+	}
+	return nil
+}
+
 // wide fails unless the faults were as many and as different as n full minutes must see:
-// a hundred in twenty, twelve kinds five times, none above a quarter.
+// a hundred in twenty, twelve kinds five times, none above a quarter, while transactions are written.
 func (r *report) wide() error {
-	if r.Minutes < 20 {
-		return nil
+	if err := r.sound(); err != nil || r.Minutes < 20 {
+		return err
+	}
+	if r.Records == 0 || r.Share < leastShare {
+		return fmt.Errorf("%d records, %.0f %% of them in transactions: fewer than %.0f %%", r.Records, 100*r.Share, 100*leastShare)
 	}
 	often := 0
 	for k, n := range r.Kinds {

@@ -10,11 +10,11 @@ import (
 )
 
 func TestReport(t *testing.T) {
-	r := &report{Seed: 3, Minutes: 20, Kinds: map[kind]int{}, Records: 70}
+	r := &report{Seed: 3, Minutes: 20, Share: 0.2, Kinds: map[kind]int{}, Records: 70}
 	r.Findings = check.Findings{Counts: check.Counts{Lost: 1, Doubled: 2, Reordered: 3, Diverged: 4, Foreign: 5}}
 	for i := range 100 {
 		k := groups[i%len(groups)][i/len(groups)%3]
-		r.Faults = append(r.Faults, happened{Kind: k})
+		r.Faults = append(r.Faults, happened{Kind: k, Rate: leastRate, Evidence: []string{"seen"}})
 		r.Kinds[k]++
 	}
 	r.Faults = append(r.Faults, happened{Kind: brokerWipe, Skipped: "not at this moment"})

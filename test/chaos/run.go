@@ -228,6 +228,8 @@ func (c *chaos) deal(ctx context.Context, round int, p planned, begun time.Time)
 		if !errors.Is(err, errNotNow) {
 			c.opt.say("%s: %v", p.Kind, err)
 		}
+	} else if len(h.Evidence) == 0 {
+		h.Skipped = "nothing shows that it happened"
 	}
 	return h
 }

@@ -31,13 +31,14 @@ func section10() []row {
 // flags are with the sections that they belong to.
 func additions() []row {
 	return []row{
-		{proves: "A1.2 one sidecar stays dead", run: deadSidecar, alone: true},
+		{proves: "A1.2 A13.1 one sidecar stays dead", run: deadSidecar, alone: true},
 		{proves: "A1.3 former writers are fenced", run: fencedWriter},
 		{proves: "A3.1 old records survive retention", run: oldRecords},
 		{proves: "A3.3 tiered keys of a source", run: tieredKeys},
 		{proves: "A7.1 a deleted mirror's topics are free", run: freeTopics},
 		{proves: "A8.1 A10.1 this run", run: thisRun},
 		{proves: "A9.1 mutants", run: mutants},
+		{proves: "A11.1 what counts as chaos", run: chaosCounts},
 		{proves: "A6.5 evict", run: evicts, alone: true},
 		{proves: "A12.1 sidecars that end, and that are replaced", run: replacedSidecar, alone: true},
 		{proves: "A12.2 a crashed sidecar", run: crashedSidecar, alone: true},

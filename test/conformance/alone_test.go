@@ -19,7 +19,7 @@ import (
 func aloneLife() []row {
 	return []row{
 		{proves: "C4.3 C4.27 source dead", run: deadSource, alone: true},
-		{proves: "C4.28 A7.2 C3.9 A2.2 A2.5 A2.6 broker dead", run: deadBroker, alone: true},
+		{proves: "C4.28 A7.2 C3.9 A2.2 A2.5 A2.6 A13.1 broker dead", run: deadBroker, alone: true},
 		{proves: "C4.29 sidecar killed in the middle of a stop", run: deadSidecarAtStop, alone: true},
 	}
 }
@@ -147,6 +147,7 @@ func deadBroker(t *testing.T, e *env) {
 		}
 		return nil
 	})
+	countsReal(t, e)
 	// It is being stopped for as long as the broker is dead.
 	for _, v := range []verb{vStart, vPause, vResume} {
 		refused(t, e.send(t, v, m, apart), protocol.MirrorTopicBeingStopped, apart)
@@ -253,6 +254,7 @@ func deadSidecar(t *testing.T, e *env) {
 		})
 	}
 	took := time.Since(killed)
+	countsNoVirtual(t, e, "a1-2.0", victim, other)
 	t.Logf("all partitions mirror again after %s", took.Round(time.Millisecond))
 	// The session timeout is 9 seconds; the rest is for a slow machine.
 	if took > 14*time.Second+20*time.Second {
