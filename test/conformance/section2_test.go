@@ -37,6 +37,8 @@ func section2() []row {
 		{proves: "C2.14 acks=0", run: writeNoAcks},
 		{proves: "C2.15 around the proxy", run: writeAround},
 		{proves: "C2.16 before the metadata is read", run: writeTooEarly},
+		{proves: "C2.17 unclean elections", run: writeElection},
+		{proves: "C2.18 markers", run: writeMarkers},
 	}
 }
 
@@ -428,6 +430,50 @@ func writeTooEarly(t *testing.T, e *env) {
 		}
 	}
 	if got := endsT(t, e.dstAdmin, name)[0]; got != 2 {
+		t.Errorf("the mirror topic ends at %d", got)
+	}
+}
+
+func writeElection(t *testing.T, e *env) {
+	name := e.mirrored(t, "c2-17", 1, 2)
+	req := kmsg.NewPtrElectLeadersRequest()
+	req.TimeoutMillis = 5000
+	rt := kmsg.NewElectLeadersRequestTopic()
+	rt.Topic, rt.Partitions = name, []int32{0}
+	req.Topics = append(req.Topics, rt)
+	const preferred, unclean = 0, 1
+	for i := range e.dst.Sidecars {
+		req.ElectionType = unclean
+		p := ask[*kmsg.ElectLeadersResponse](t, e, i, req).Topics[0].Partitions[0]
+		namesMirror(t, "an unclean election", protocol.ErrorForCode(p.ErrorCode, p.ErrorMessage), name)
+		// The controller elects preferred leaders by itself; a client may ask for it.
+		req.ElectionType = preferred
+		p = ask[*kmsg.ElectLeadersResponse](t, e, i, req).Topics[0].Partitions[0]
+		if p.ErrorCode == kerr.PolicyViolation.Code {
+			t.Errorf("the election of the preferred leader: %s", text(p.ErrorMessage))
+		}
+	}
+	if leader := e.here(t, name).Partitions[0].Leader; !virtual(leader) {
+		t.Errorf("broker %d leads", leader)
+	}
+}
+
+func writeMarkers(t *testing.T, e *env) {
+	name := e.mirrored(t, "c2-18", 1, 3)
+	req := kmsg.NewPtrWriteTxnMarkersRequest()
+	m := kmsg.NewWriteTxnMarkersRequestMarker()
+	m.ProducerID = 4711
+	rt := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
+	rt.Topic, rt.Partitions = name, []int32{0}
+	m.Topics = append(m.Topics, rt)
+	req.Markers = append(req.Markers, m)
+	for i := range e.dst.Sidecars {
+		r := ask[*kmsg.WriteTxnMarkersResponse](t, e, i, req)
+		if code := r.Markers[0].Topics[0].Partitions[0].ErrorCode; code != kerr.PolicyViolation.Code {
+			t.Errorf("a marker gets %d, want POLICY_VIOLATION", code)
+		}
+	}
+	if got := endsT(t, e.dstAdmin, name)[0]; got != 3 {
 		t.Errorf("the mirror topic ends at %d", got)
 	}
 }
