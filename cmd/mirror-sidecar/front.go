@@ -109,6 +109,9 @@ func (r *front) open(ctx context.Context, home int32, listeners []config.ClientL
 	}
 	for _, l := range listeners {
 		name := l.Name
+		if err := r.cfg.CheckListener(name); err != nil {
+			return err
+		}
 		secure, err := listenerTLS(r.cfg.Protocol(name), r.cfg.ListenerTLS(name), advertisedHost(r.cfg.AdvertisedListeners, l.Listener), r.log)
 		if err != nil {
 			return err

@@ -212,15 +212,11 @@ func warnOfOneAddress(cfg *config.Sidecar, c *cluster, log *slog.Logger) {
 	}
 }
 
-// checkListenerNames refuses keys of listeners that there are not, and listeners that only the
-// cluster's addresses made whose security is not right.
+// checkListenerNames refuses keys of listeners that there are not.
 func checkListenerNames(cfg *config.Sidecar, c *cluster, listeners []config.ClientListener) error {
 	known := map[string]bool{strings.ToLower(c.home.Listener): true}
 	for _, l := range listeners {
 		known[strings.ToLower(l.Name)] = true
-		if err := cfg.CheckListener(l.Name); err != nil {
-			return err
-		}
 	}
 	for _, l := range cfg.VirtualListeners {
 		known[strings.ToLower(l.Name)] = true
