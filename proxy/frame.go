@@ -237,13 +237,14 @@ func (c *cursor) eachTag(fn func(tag uint32, value []byte)) {
 	}
 }
 
-// string returns the bytes of a string; nil for null.
+// string returns the bytes of a string; nil for null, which brokers take every negative length
+// for.
 func (c *cursor) string(flexible bool) []byte {
 	if flexible {
 		return c.compact()
 	}
 	n := c.int16()
-	if c.err != nil || n == -1 {
+	if c.err != nil || n < 0 {
 		return nil
 	}
 	return c.take(int(n))
@@ -255,7 +256,7 @@ func (c *cursor) skipBytes(flexible bool) {
 		c.compact()
 		return
 	}
-	if n := c.int32(); c.err == nil && n != -1 {
+	if n := c.int32(); c.err == nil && n >= 0 {
 		c.take(int(n))
 	}
 }

@@ -57,7 +57,9 @@ func (c *conn) lightProduce(h header, size int) (exchange, bool, error) {
 func (c *conn) seeProduce(h header, head []byte) (acks int16, free bool, err error) {
 	flexible := c.p.flex.flexible(h.key, h.version)
 	w := cursor{b: head, at: minRequest}
-	w.string(false) // client id
+	if n := w.int16(); n != -1 {
+		w.take(int(n)) // client id
+	}
 	if flexible {
 		w.skipTags()
 	}
