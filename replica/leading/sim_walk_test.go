@@ -51,7 +51,7 @@ var simConfigs = []*simConfig{
 	{name: "pause, everything", virt: 2, real: 3, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 3, virt: 4, unclean: 2, appends: 8, retain: 2, pause: 5, lost: -1, twice: 2, moves: -1}},
 	{name: "pause, stop", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 2, virt: 3, unclean: 1, appends: 5, stop: 1, pause: 3, lost: -1, twice: 2, moves: -1}},
 	{name: "giving up", virt: 2, real: 3, min: 4, own: 2, elr: true, source: 2, budget: simBudget{crash: 4, power: 1, virt: 3, appends: 6, giveUp: 2, forever: 1, lost: -1, twice: 2, moves: -1}},
-	{name: "giving up, no ELR", virt: 2, real: 2, min: 3, own: 1, source: 2, budget: simBudget{crash: 4, power: 1, virt: 3, unclean: 1, appends: 6, giveUp: 3, forever: 1, lost: -1, twice: 2, moves: -1}},
+	{name: "giving up, no ELR", virt: 2, real: 2, min: 3, own: 1, source: 2, budget: simBudget{crash: 4, virt: 3, unclean: 1, appends: 6, giveUp: 3, forever: 1, lost: -1, twice: 2, moves: -1}},
 	{name: "giving up, stop", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 4, virt: 2, appends: 5, giveUp: 2, stop: 1, lost: -1, twice: 2, moves: -1, writes: 2}},
 	{name: "restored source", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 3, budget: simBudget{virt: 3, elect: 1, appends: 6, restore: 1, lost: -1, twice: 2, moves: -1}},
 	{name: "restored source, replica faults", virt: 2, real: 2, min: 3, own: 1, elr: true, source: 2, budget: simBudget{crash: 2, virt: 3, elect: 1, unclean: 1, appends: 6, restore: 2, lost: -1, twice: 2, moves: -1}},
