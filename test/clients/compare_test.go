@@ -82,6 +82,7 @@ func TestNormalise(t *testing.T) {
 		{"topic ids", "id mSMfBQkjT3Szg0QwIt6Kcw.", "id aRt5QOVTTJGBVI1tJ4Bcug.", false},
 		{"one id that was two", "mSMfBQkjT3Szg0QwIt6Kcw mSMfBQkjT3Szg0QwIt6Kcw", "mSMfBQkjT3Szg0QwIt6Kcw aRt5QOVTTJGBVI1tJ4Bcug", true},
 		{"values", "retention.ms=1", "retention.ms=2", true},
+		{"ids without digits", "a MVYbraPsSWusztmlCxGokA, b -_YbraPsSWusztmlCxGokA", "a mSMfBQkjTxSzgxQwItxKcw, b M_YbraPsSWusztmlCxGokA", false},
 		{"words that are as long", "unclean-leader-electio", "unclean-leader-electia", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

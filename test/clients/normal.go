@@ -31,9 +31,9 @@ type chance struct {
 // chances are the forms of what is drawn by chance.
 func chances() []chance {
 	return []chance{
-		// Java's UUIDs in member ids and console groups; 22 characters of base64 with what Kafka's ids are made of.
 		{"uuid", regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)},
-		{"id", regexp.MustCompile(`\b[A-Za-z0-9_-]{22}\b`)},
+		// Kafka's ids: 22 characters of base64, with what stands before them.
+		{"id", regexp.MustCompile(`(?:^|[^A-Za-z0-9_-])[A-Za-z0-9_-]{22}\b`)},
 	}
 }
 
@@ -43,14 +43,20 @@ func (n *normaliser) part(p *part) {
 	count := map[string]int{}
 	rename := func(name string) func(string) string {
 		return func(s string) string {
-			if name == "id" && !looksDrawn(s) {
-				return s
+			before := ""
+			if name == "id" {
+				if len(s) > idLength {
+					before, s = s[:len(s)-idLength], s[len(s)-idLength:]
+				}
+				if !looksDrawn(s) {
+					return before + s
+				}
 			}
 			if seen[s] == "" {
 				count[name]++
 				seen[s] = fmt.Sprintf("<%s-%d>", name, count[name])
 			}
-			return seen[s]
+			return before + seen[s]
 		}
 	}
 	for i := range p.Seen {
@@ -62,9 +68,9 @@ func (n *normaliser) part(p *part) {
 	}
 }
 
-// looksDrawn tells ids from words of the same length: 22 letters drawn from 64 have digits, capitals and small
-// letters among them, as good as always; names of ours have no capitals.
+const idLength = 22
+
+// looksDrawn tells ids from words of the same length, such as names of ours, which have no capitals.
 func looksDrawn(s string) bool {
-	return strings.ContainsAny(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") && strings.ContainsAny(s, "abcdefghijklmnopqrstuvwxyz") &&
-		(strings.ContainsAny(s, "0123456789") || strings.ContainsAny(s, "-_"))
+	return strings.ContainsAny(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") && strings.ContainsAny(s, "abcdefghijklmnopqrstuvwxyz")
 }

@@ -155,6 +155,12 @@ func blank(pattern string) func(string) string {
 	return func(text string) string { return re.ReplaceAllString(text, "…") }
 }
 
+// squeezed takes the columns' widths away: what others have in the table makes them.
+func squeezed(tidy func(string) string) func(string) string {
+	re := regexp.MustCompile(` +`)
+	return func(text string) string { return re.ReplaceAllString(tidy(text), " ") }
+}
+
 // drop tidies away whole lines, and the order of the others.
 func drop(pattern string) func(string) string {
 	re := regexp.MustCompile(pattern)
@@ -219,7 +225,8 @@ func (s *toolScript) configs() {
 	add("quotas", with(user, "--describe")...).Until = "producer_byte_rate"
 	add("scram", with(user, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=4096,password=secret]")...)
 	add("with scram", with(user, "--describe")...).Until = "SCRAM-SHA-256"
-	add("no quota", with(user, "--alter", "--delete-config", "producer_byte_rate,SCRAM-SHA-256")...)
+	add("no quota", with(user, "--alter", "--delete-config", "producer_byte_rate")...)
+	add("no scram", with(user, "--alter", "--delete-config", "SCRAM-SHA-256")...)
 	add("no quotas", with(user, "--describe")...).Until = "^((?!producer_byte_rate|SCRAM).)*$"
 	add("group", "--entity-type", "groups", "--entity-name", s.topic("share"), "--alter", "--add-config", "share.auto.offset.reset=earliest")
 	add("groups", "--entity-type", "groups", "--entity-name", s.topic("share"), "--describe").Until = "earliest"
@@ -240,8 +247,8 @@ func (s *toolScript) console() {
 		fmt.Fprintf(&in, "h:%d\tkey-%d\tvalue-%d\n", i, i, i)
 	}
 	r.Stdin = in.String()
-	r = s.add("kafka-console-producer", "ConsoleProducer", "plain", "--topic", s.topic("codec"), "--sync")
-	r.Stdin = "one\ntwo\nthree\n"
+	r = s.add("kafka-console-producer", "ConsoleProducer", "keys", "--topic", s.topic("codec"), "--sync", "--reader-property", "parse.key=true")
+	r.Stdin = "a\tone\nb\ttwo\nc\tthree\n"
 	add := func(step string, args ...string) *toolRun {
 		return s.add("kafka-console-consumer", "consumer.ConsoleConsumer", step, args...)
 	}
@@ -262,12 +269,13 @@ func (s *toolScript) groups() {
 	}
 	classic, modern := s.topic("main"), s.topic("codec")
 	for _, g := range []string{classic, modern} {
-		add("state of "+g, "--describe", "--group", g, "--state").Until = "Empty"
-		add("describe "+g, "--describe", "--group", g).Tidy = keep("", true)
-		add("members of "+g, "--describe", "--group", g, "--members", "--verbose")
+		kind := map[string]string{classic: "classic", modern: "new"}[g]
+		add("state, "+kind, "--describe", "--group", g, "--state").Until = "Empty"
+		add("describe, "+kind, "--describe", "--group", g).Tidy = keep("", true)
+		add("members, "+kind, "--describe", "--group", g, "--members", "--verbose")
 	}
 	add("list", "--list").Tidy = keep(s.prefix, true)
-	add("list states", "--list", "--state", "--type").Tidy = keep(s.prefix, true)
+	add("list states", "--list", "--state", "--type").Tidy = squeezed(keep(s.prefix, true))
 	add("dry run", "--group", classic, "--topic", classic, "--reset-offsets", "--to-earliest", "--dry-run").Tidy = keep("", true)
 	add("reset", "--group", classic, "--topic", classic, "--reset-offsets", "--shift-by", "-1", "--execute").Tidy = keep("", true)
 	add("reset by time", "--group", classic, "--topic", classic, "--reset-offsets", "--to-datetime", "2020-01-01T00:00:00.000", "--execute").Tidy = keep("", true)
@@ -276,8 +284,8 @@ func (s *toolScript) groups() {
 	add("delete", "--delete", "--group", classic)
 	add("delete again", "--delete", "--group", classic)
 	add("describe unknown", "--describe", "--group", classic)
-	s.add("kafka-groups", "GroupsCommand", "list", "--list").Tidy = keep(s.prefix, true)
-	s.add("kafka-groups", "GroupsCommand", "consumer groups", "--list", "--consumer").Tidy = keep(s.prefix, true)
+	s.add("kafka-groups", "GroupsCommand", "list", "--list").Tidy = squeezed(keep(s.prefix, true))
+	s.add("kafka-groups", "GroupsCommand", "consumer groups", "--list", "--consumer").Tidy = squeezed(keep(s.prefix, true))
 	s.add("kafka-streams-groups", "streams.StreamsGroupCommand", "list", "--list").Tidy = keep(s.prefix, true)
 }
 
@@ -315,10 +323,15 @@ func (s *toolScript) offsets() {
 }
 
 func (s *toolScript) cluster() {
-	s.add("kafka-broker-api-versions", "BrokerApiVersionsCommand", "versions")
+	s.add("kafka-broker-api-versions", "BrokerApiVersionsCommand", "versions").Tidy = drop("^$")
 	s.add("kafka-cluster", "ClusterTool", "id").Args = []string{"cluster-id", "--bootstrap-server", s.seeds}
-	s.add("kafka-cluster", "ClusterTool", "endpoints").Args = []string{"list-endpoints", "--bootstrap-server", s.seeds}
-	s.add("kafka-cluster", "ClusterTool", "fenced endpoints").Args = []string{"list-endpoints", "--bootstrap-server", s.seeds, "--include-fenced-brokers"}
+	for _, more := range [][]string{nil, {"--include-fenced-brokers"}} {
+		r := s.add("kafka-cluster", "ClusterTool", fmt.Sprint("endpoints ", more))
+		r.Args = append([]string{"list-endpoints", "--bootstrap-server", s.seeds}, more...)
+		r.Tidy = func(text string) string { // host and port stand in columns
+			return regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+) +(\d+)`).ReplaceAllString(text, "$1:$2")
+		}
+	}
 	s.add("kafka-features", "FeatureCommand", "describe", "describe").Tidy = blank(`Epoch: \d+`)
 	s.add("kafka-features", "FeatureCommand", "upgrade dry", "upgrade", "--feature", "share.version=2", "--dry-run")
 	s.add("kafka-features", "FeatureCommand", "a level that is none", "upgrade", "--feature", "share.version=99")
@@ -330,8 +343,11 @@ func (s *toolScript) cluster() {
 			return f[0] + " " + strings.NewReplacer("Leader", "Voter", "Follower", "Voter").Replace(f[len(f)-1])
 		}))
 	}
-	s.add("kafka-log-dirs", "LogDirsCommand", "describe", "--describe", "--topic-list", s.topic("tx"), "--broker-list", "1,2")
-	s.add("kafka-log-dirs", "LogDirsCommand", "all brokers", "--describe", "--topic-list", s.topic("tx"))
+	dirs := func(text string) string { // partitions are in no order
+		return drop("^$")(strings.NewReplacer("{", "\n{", "[", "\n[", "}", "}\n", "]", "]\n").Replace(strings.NewReplacer("},{", "}{").Replace(text)))
+	}
+	s.add("kafka-log-dirs", "LogDirsCommand", "describe", "--describe", "--topic-list", s.topic("tx"), "--broker-list", "1,2").Tidy = dirs
+	s.add("kafka-log-dirs", "LogDirsCommand", "all brokers", "--describe", "--topic-list", s.topic("tx")).Tidy = dirs
 	s.add("kafka-delegation-tokens", "DelegationTokenCommand", "describe", "--describe", "--command-config", s.file("empty.properties", ""))
 }
 

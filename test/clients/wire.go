@@ -158,6 +158,9 @@ func (w *wire) everyVersion(ctx context.Context, requests []kmsg.Request) error 
 		var now []kmsg.Request
 		max := kversion.Stable()
 		for _, r := range requests {
+			if m, ok := r.(*kmsg.MetadataRequest); ok && len(m.Topics) == 0 && version == 0 {
+				continue // means all topics, of others, too
+			}
 			if version <= r.MaxVersion() {
 				now = append(now, r)
 				max.SetMaxKeyVersion(r.Key(), version)

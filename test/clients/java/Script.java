@@ -402,11 +402,7 @@ public class Script {
             c.seek(parts.get(0), 3);
             see("from 3", toEnds(c, parts));
             c.seek(parts.get(0), 1_000_000);
-            outcome("out of range", () -> {
-                long end = System.currentTimeMillis() + 15_000;
-                while (System.currentTimeMillis() < end) c.poll(Duration.ofMillis(500));
-                return "nothing";
-            });
+            see("out of range", outOfRange(c));
         }
         Map<TopicPartition, OffsetSpec> specs = new HashMap<>();
         for (Map.Entry<String, OffsetSpec> spec : specs().entrySet()) {
@@ -418,6 +414,18 @@ public class Script {
                 return sorted(out);
             });
         }
+    }
+
+    static String outOfRange(Consumer<byte[], byte[]> c) {
+        long end = System.currentTimeMillis() + LIMIT_MS;
+        while (System.currentTimeMillis() < end) {
+            try {
+                c.poll(Duration.ofMillis(500));
+            } catch (org.apache.kafka.clients.consumer.OffsetOutOfRangeException e) {
+                return e.getClass().getName() + " " + e.offsetOutOfRangePartitions();
+            }
+        }
+        return "nothing";
     }
 
     static Map<String, OffsetSpec> specs() throws Exception {
@@ -752,11 +760,7 @@ public class Script {
                 c.offsetsForTimes(at).forEach((k, v) -> times.add(k + " " + (v == null ? "none" : v.offset() + " " + v.timestamp())));
                 see(level + " offsets for times", sorted(times));
                 c.seek(parts.get(0), 1_000_000);
-                outcome(level + " out of range", () -> {
-                    long end = System.currentTimeMillis() + 15_000;
-                    while (System.currentTimeMillis() < end) c.poll(Duration.ofMillis(500));
-                    return "nothing";
-                });
+                see(level + " out of range", outOfRange(c)); // its message names the leader and its epoch
             }
         }
         for (String protocol : protocols()) {
