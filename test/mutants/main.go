@@ -3,7 +3,7 @@
 // notices: the table tests of the rules, the model gone through exhaustively, or random
 // walks through it. It works on copies; the tree is not touched.
 //
-//	go run ./test/mutants [-run name] [-v] [-tables] [-json file] [-doc file]
+//	go run ./test/mutants [-run regexp] [-v] [-tables] [-json file] [-doc file]
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"sync"
 )
 
@@ -20,7 +20,7 @@ const patches = "replica/leading/mutants"
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "run", "", "only patches whose names contain this")
+	flag.StringVar(&o.only, "run", "", "only patches whose names this regular expression finds")
 	flag.BoolVar(&o.verbose, "v", false, "print who notices")
 	flag.BoolVar(&o.tables, "tables", false, "only the table tests, not the model")
 	flag.IntVar(&o.steps, "steps", 2_000_000, "steps of the random walks that a mutant has to pass unnoticed")
@@ -49,9 +49,13 @@ func run(o options) error {
 	if len(names) == 0 {
 		return errors.New("no patches in " + patches + "; run it in the module's root")
 	}
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
 	var chosen []string
 	for _, n := range names {
-		if strings.Contains(n, o.only) {
+		if only.MatchString(filepath.Base(n)) {
 			chosen = append(chosen, n)
 		}
 	}
