@@ -72,6 +72,7 @@ func run(ctx context.Context, opt options) (_ *report, err error) {
 	if err != nil {
 		return nil, err
 	}
+	w.keepLogs()
 	r := newReport(opt)
 	used := map[string]int{}
 	for i, c := range clients {
@@ -131,6 +132,22 @@ func (w *world) runAll(ctx context.Context, clients []*client, l leg) ([]*transc
 		})
 	}
 	return out, group.Wait()
+}
+
+// keepLogs keeps what the sidecars said.
+func (w *world) keepLogs() {
+	if w.opt.keep == "" {
+		return
+	}
+	for _, c := range w.dst.Sidecars {
+		text, err := os.ReadFile(c.LogFile())
+		if err == nil {
+			err = os.WriteFile(filepath.Join(w.opt.keep, filepath.Base(c.LogFile())), text, 0o644)
+		}
+		if err != nil && !w.opt.control {
+			w.opt.say("keep a log: %v", err)
+		}
+	}
 }
 
 // keep writes a transcript for those who want to read it.
