@@ -145,6 +145,7 @@ func TestRealBrokers(t *testing.T) {
 			t.Run("java", func(t *testing.T) { s.testJava(t, seeds, "java-"+mode) })
 		})
 	}
+	t.Run("raw frames", func(t *testing.T) { s.testRaw(t) })
 	t.Run("virtual listener", func(t *testing.T) { s.testVirtual(t) })
 	t.Run("console", func(t *testing.T) { s.testConsole(t) })
 	// From here on there is a mirror topic in the view, so that requests are looked at.
