@@ -98,6 +98,8 @@ func (c *Coordinator) answer(ctx context.Context, clientID string, req kmsg.Requ
 			if _, err := c.validateCreate(ctx, r.MirrorName, properties(r.Configs)); err != nil || r.ValidateOnly {
 				return failed(req, err)
 			}
+		}
+		if !fromPeer && !r.ValidateOnly {
 			if err := c.store.Create(ctx); err != nil {
 				return failed(req, err)
 			}

@@ -294,7 +294,7 @@ func (s *Store) PartitionOf(key string) (int32, bool) {
 // Create makes the state topic if it is missing, on real brokers only.
 func (s *Store) Create(ctx context.Context) error {
 	if s.Partitions() > 0 {
-		return nil
+		return s.keep(ctx)
 	}
 	brokers := placement.Live(placement.Brokers(s.img.Brokers(), s.cfg.Virtual))
 	if len(brokers) == 0 {
