@@ -42,7 +42,8 @@ type env struct {
 	admin  *kadm.Client
 }
 
-func start(t *testing.T) *env {
+// start starts all; sidecar adds keys to the sidecars' properties.
+func start(t *testing.T, sidecar map[string]string) *env {
 	t.Helper()
 	harness.SkipShort(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -59,7 +60,7 @@ func start(t *testing.T) *env {
 			Kafka: harness.Config{Name: "destination", Brokers: 2, Log: log, Properties: map[string]string{
 				"default.replication.factor": "2", "auto.create.topics.enable": "true",
 			}},
-			Bin: os.Getenv(binEnv), Log: log,
+			Bin: os.Getenv(binEnv), Sidecar: sidecar, Log: log,
 		})
 		return err
 	})

@@ -22,26 +22,42 @@ import (
 type producer struct {
 	name string
 	play player
-	// refused is how a refused record is worded; inTransaction, if it differs, in a transaction:
-	// clients older than transactions of version 2 (KIP-890) ask before they write.
-	refused, inTransaction string
+	// usual is for the errors that every client knows, own for READ_ONLY_TOPIC, which none does.
+	usual, own wording
 }
+
+// wording is how refused records are told of: outside of transactions and in one, where clients older than
+// transactions of version 2 (KIP-890) ask before they write. Without words there is no going on.
+type wording struct{ alone, inTransaction string }
 
 func producers(t *testing.T) []producer {
 	out := []producer{
-		{"java", playJava(harness.Version44), "PolicyViolationException", ""},
-		{"franz-go", playGo(openFranz), "POLICY_VIOLATION", ""},
-		{"sarama", playGo(openSarama), "policy", "not authorized|not attempt"}, // one error for all of a request
+		{
+			"java", playJava(harness.Version44),
+			wording{"PolicyViolationException", "PolicyViolationException"},
+			wording{"UnknownServerException", "UnknownServerException"},
+		},
+		{"franz-go", playGo(openFranz), wording{"POLICY_VIOLATION", "POLICY_VIOLATION"}, wording{"UNKNOWN_SERVER_ERROR", "UNKNOWN_SERVER_ERROR"}},
+		{
+			"sarama", playGo(openSarama),
+			wording{"policy", "not authorized|not attempt"},
+			wording{"12834", "12834|not attempt"}, // one error for all of a request
+		},
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if python, err := harness.Librdkafka(ctx); err != nil {
 		t.Logf("without librdkafka: %v", err)
 	} else {
-		out = append(out, producer{"librdkafka", playLibrdkafka(python), "POLICY_VIOLATION", "Purged"}) // the transaction has the error
+		// In a transaction it is the transaction that has the error.
+		out = append(out, producer{"librdkafka", playLibrdkafka(python), wording{"POLICY_VIOLATION", "Purged"}, wording{"12834", "Purged"}})
 	}
 	if harness.Full() {
-		out = append(out, producer{"java-3.9", playJava(harness.Version39), "PolicyViolationException", "TopicAuthorizationException"})
+		out = append(out, producer{
+			"java-3.9", playJava(harness.Version39),
+			wording{"PolicyViolationException", "TopicAuthorizationException"},
+			wording{"UnknownServerException", "KafkaException"},
+		})
 	}
 	return out
 }
@@ -52,7 +68,7 @@ const limit = 3 * time.Minute
 
 // produced lets each client write to a mirror topic and to an ordinary one with one producer, in transactions
 // first, then without. All wait for the end of the mirror, and go on where it was.
-func produced(t *testing.T, e *env) {
+func produced(t *testing.T, e *env, words func(producer) wording) {
 	dir := t.TempDir()
 	all := producers(t)
 	stopped := filepath.Join(dir, "stopped")
@@ -60,11 +76,18 @@ func produced(t *testing.T, e *env) {
 	for _, p := range all {
 		topic := "ordinary-" + p.name
 		createTopic(t, e.client, topic, []int32{1}, []int32{2})
+		createTopic(t, e.client, "unanswered-"+p.name, []int32{1}, []int32{2})
 		ready := filepath.Join(dir, "ready-"+p.name)
 		group.Go(func() {
 			defer func() { _ = os.WriteFile(ready, nil, 0o600) }() // whatever happened
-			want := transactions(t, e, p, topic)
-			want = idempotent(t, e, p, topic, ready, stopped, want)
+			if harness.Full() {
+				withoutAcks(t, e, p)
+			}
+			want := map[int32][]string{}
+			if refused := words(p).inTransaction; refused != "" {
+				want = transactions(t, e, p, refused, topic)
+			}
+			want = idempotent(t, e, p, words(p).alone, topic, ready, stopped, want)
 			e.holds(t, p, topic, want)
 		})
 	}
@@ -177,13 +200,9 @@ func (s *scripted) play(t *testing.T, e *env, p producer, kind producerKind) {
 }
 
 // transactions: after a refusal a transaction is aborted, and the next one commits.
-func transactions(t *testing.T, e *env, p producer, topic string) map[int32][]string {
+func transactions(t *testing.T, e *env, p producer, refused, topic string) map[int32][]string {
 	var s scripted
 	held := map[int32][]string{}
-	refused := p.refused
-	if p.inTransaction != "" {
-		refused = p.inTransaction
-	}
 	for range 2 {
 		s.step("ok", "begin") // both kinds of topic, told before the end
 		s.sends("", topic, nil)
@@ -217,16 +236,16 @@ func transactions(t *testing.T, e *env, p producer, topic string) map[int32][]st
 }
 
 // idempotent: what is refused takes no sequence number from what is not.
-func idempotent(t *testing.T, e *env, p producer, topic, ready, stopped string, held map[int32][]string) map[int32][]string {
+func idempotent(t *testing.T, e *env, p producer, refused, topic, ready, stopped string, held map[int32][]string) map[int32][]string {
 	s := scripted{next: 1000}
 	for range 4 {
 		s.sends("ok", topic, held)
-		s.sends(p.refused, mirrored, nil)
+		s.sends(refused, mirrored, nil)
 		s.sends("ok", topic, held)
 		s.step("ok", "flush")
 	}
 	for range 20 { // as fast as they are taken
-		s.sends(p.refused, mirrored, nil)
+		s.sends(refused, mirrored, nil)
 		s.sends("ok", topic, held)
 	}
 	s.step("ok", "flush")
@@ -239,4 +258,27 @@ func idempotent(t *testing.T, e *env, p producer, topic, ready, stopped string, 
 	}
 	s.play(t, e, p, producerKind{})
 	return held
+}
+
+// withoutAcks: the connection is closed, which tells the client of nothing. What it had under way may be lost; what
+// it writes then is not.
+func withoutAcks(t *testing.T, e *env, p producer) {
+	topic := "unanswered-" + p.name
+	s := scripted{next: 2000}
+	for range 3 {
+		s.sends("", mirrored, nil)
+		s.step("ok", "flush")
+		s.step("ok", "pause 1000")
+	}
+	for range 5 {
+		s.sends("ok", topic, nil)
+		s.step("ok", "flush")
+		s.step("ok", "pause 500")
+	}
+	s.play(t, e, p, producerKind{noAcks: true})
+	for part := range int32(partitions) {
+		if end := e.end(t, topic, part); end < 3 {
+			t.Errorf("%s: %s-%d has %d records of 5", p.name, topic, part, end)
+		}
+	}
 }

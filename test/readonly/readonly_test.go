@@ -18,7 +18,7 @@ import (
 
 // TestReadOnly has one stack for all: starting it takes longer than the tests.
 func TestReadOnly(t *testing.T) {
-	e := start(t)
+	e := start(t, nil)
 	steps := []struct {
 		name string
 		run  func(*testing.T, *env)
@@ -26,13 +26,23 @@ func TestReadOnly(t *testing.T) {
 		{"the state topic is not created by asking for it", stateTopicNotCreated},
 		{"what brokers serve among themselves is not offered", insideNotOffered},
 		{"apis", func(t *testing.T, e *env) { e.mirror(t); apis(t, e) }},
-		{"producers", produced},
+		{"producers", func(t *testing.T, e *env) { produced(t, e, func(p producer) wording { return p.usual }) }},
 	}
 	for _, s := range steps {
 		if !t.Run(s.name, func(t *testing.T) { s.run(t, e) }) {
 			return
 		}
 	}
+}
+
+// TestReadOnlyError: producers go on after the KIP's own error, too, which they do not know.
+func TestReadOnlyError(t *testing.T) {
+	if !harness.Full() {
+		t.Skip("with MIRROR_FULL=1")
+	}
+	e := start(t, map[string]string{"read.only.error": "read-only-topic"})
+	e.mirror(t)
+	produced(t, e, func(p producer) wording { return p.own })
 }
 
 func newClient(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {

@@ -24,6 +24,7 @@ import (
 //	send TOPIC PARTITION VALUE
 //	flush, begin, commit, abort
 //	touch FILE, await FILE
+//	pause MILLISECONDS
 //
 // What became of the steps is "ok" or the client's error, by the number of the step. That of a
 // send is told by the next flush, or not at all if the transaction is aborted before.
@@ -163,6 +164,9 @@ func playGo(open func(seeds []string, kind producerKind) (library, error)) playe
 				err = lib.end(ctx, f[0] == "commit")
 			case "touch":
 				err = os.WriteFile(f[1], nil, 0o600)
+			case "pause":
+				ms, _ := strconv.Atoi(f[1])
+				time.Sleep(time.Duration(ms) * time.Millisecond)
 			case "await":
 				err = harness.Await(ctx, 2*time.Minute, func(context.Context) error {
 					_, err := os.Stat(f[1])

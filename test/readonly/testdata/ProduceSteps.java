@@ -61,6 +61,9 @@ public class ProduceSteps {
                         case "touch":
                             Files.createFile(Paths.get(f[1]));
                             break;
+                        case "pause":
+                            Thread.sleep(Long.parseLong(f[1]));
+                            break;
                         case "await":
                             await(Paths.get(f[1]));
                             break;

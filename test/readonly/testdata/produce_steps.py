@@ -49,6 +49,8 @@ for n, line in enumerate(sys.stdin):
             sent.clear()
         elif verb == "touch":
             open(f[0], "x").close()
+        elif verb == "pause":
+            time.sleep(int(f[0]) / 1000)
         elif verb == "await":
             wait(f[0])
         else:
