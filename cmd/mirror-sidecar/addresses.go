@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/proxy"
@@ -19,7 +20,7 @@ func clientListeners(cfg *config.Sidecar, c *cluster, log *slog.Logger) ([]confi
 	}
 	advertises := map[string]config.HostPort{}
 	for _, ep := range home.Endpoints {
-		advertises[ep.Name] = config.HostPort{Host: ep.Host, Port: ep.Port}
+		advertises[strings.ToUpper(ep.Name)] = config.HostPort{Host: ep.Host, Port: ep.Port}
 	}
 	listeners, err := cfg.ClientListeners(home.ID, advertises)
 	if err != nil {
@@ -30,8 +31,9 @@ func clientListeners(cfg *config.Sidecar, c *cluster, log *slog.Logger) ([]confi
 	}
 	for _, ep := range home.Endpoints {
 		for _, l := range listeners {
-			if l.Home == ep.Addr() && protocolOf(ep) != cfg.HomeProtocol() {
-				return nil, fmt.Errorf("listener %s: the home broker's listener %s at %s is %s, but security.protocol is %s: all that clients are relayed to have the same", l.Name, ep.Name, l.Home, protocolOf(ep), cfg.HomeProtocol())
+			if want := cfg.UpstreamProtocol(l.Name); l.Home == ep.Addr() && protocolOf(ep) != want {
+				return nil, fmt.Errorf("listener %s: the home broker's listener %s at %s is %s, but security.protocol, or listener.name.%s.security.protocol, is %s",
+					l.Name, ep.Name, l.Home, protocolOf(ep), strings.ToLower(l.Name), want)
 			}
 		}
 	}
