@@ -259,6 +259,31 @@ func TestOldConsumersAroundTheProxy(t *testing.T) {
 	}
 }
 
+// Raised, an old Fetch would be answered by followers of ordinary partitions, too, where Kafka sends
+// the consumer to the leader: it would read on at a broker that does not lead any more, and believe
+// what it says of offsets.
+func TestRaisedFetchIsNotAnsweredByOrdinaryFollowers(t *testing.T) {
+	led := ordinaryPart("o", topicID(2), 1)
+	led.Leader = 2
+	view := newFakeView(mirrorPart("m", topicID(1), 0), mirrorPart("m", topicID(1), 1), ordinaryPart("o", topicID(2), 0), led)
+	for version := int16(4); version <= 18; version++ {
+		for _, code := range []int16{errNone, errOffsetOutOfRange} {
+			b := startBroker(t, wholeBroker(t, 100, func(string, ids.UUID, int32) int16 { return code }))
+			_, addr := (&setup{view: view}).start(t, b)
+			resp := dial(t, addr).ask(fetchBoth(version, view, 0, 0, "m", "o")).(*kmsg.FetchResponse)
+			for i, want := range []int16{code, code, code, errNotLeaderOrFollower} {
+				if version >= followersAnswer {
+					want = code
+				}
+				p := resp.Topics[i/2].Partitions[i%2]
+				if p.ErrorCode != want || (len(p.RecordBatches) > 0) != (want == code) {
+					t.Errorf("v%d, the broker answers %d: partition %d: error %d, %d bytes", version, code, i, p.ErrorCode, len(p.RecordBatches))
+				}
+			}
+		}
+	}
+}
+
 // leaderElsewhere is the virtual broker 10002; it knows where epochs of topic m end.
 type leaderElsewhere struct{ down bool }
 

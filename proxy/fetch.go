@@ -212,18 +212,32 @@ func (c *conn) raiseFetch(r *request) (exchange, error) {
 	return ex, nil
 }
 
-// unbelieved takes back what a replica that is behind says about offsets it does not have
-// yet; see notYet. version is the client's.
+// unbelieved takes back what a replica says that is behind, see notYet, and what a follower of a
+// real leader says to a consumer that followers do not answer in its version. version is the
+// client's.
 func (p *Proxy) unbelieved(resp *kmsg.FetchResponse, version int16) {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
 		for j := range t.Partitions {
 			rp := &t.Partitions[j]
-			if rp.ErrorCode == errOffsetOutOfRange && p.isBehind(t.Topic, t.TopicID, version >= 13, rp.Partition) {
+			switch {
+			case version < followersAnswer && p.realFollower(t.Topic, rp.Partition):
+				*rp = refusedFetch(rp.Partition, errNotLeaderOrFollower)
+			case rp.ErrorCode == errOffsetOutOfRange && p.isBehind(t.Topic, t.TopicID, version >= fetchTopicIDs, rp.Partition):
 				rp.ErrorCode = notYet(version)
 			}
 		}
 	}
+}
+
+// realFollower tells whether another real broker than home leads a partition.
+func (p *Proxy) realFollower(topic string, partition int32) bool {
+	id, ok := p.deps.View.Topic(topic)
+	if !ok {
+		return false
+	}
+	part := p.deps.View.Partition(ids.TopicPartition{TopicID: id, Partition: partition})
+	return part != nil && part.Leader >= 0 && part.Leader != p.cfg.Home && !p.cfg.IDs.Is(part.Leader)
 }
 
 // notYet is the error for a fetch at an offset that a replica does not have yet. Consumers

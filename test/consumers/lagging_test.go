@@ -67,24 +67,33 @@ func (e *env) testLagging(t *testing.T) {
 	})
 	write(10)
 	s := e.proxies(t)[slices.IndexFunc(e.proxies(t), func(s side) bool { return s.name == fmt.Sprintf("proxy %d", shown) })]
-	for version := minFetch; version <= maxFetch; version++ {
-		for _, offset := range []int64{0, 35, 1000} {
-			p := fetchOne(t, s, addFetch(fetchRequest(version, 0, -1, 0), s, lagging, 0, offset))
-			if p.ErrorCode != kerr.NotLeaderForPartition.Code {
-				t.Errorf("v%d at %d: error %d", version, offset, p.ErrorCode)
+	// Leaders change until the sidecars believe that the replica does not come back.
+	harness.AwaitT(t, patience, "what is behind answers no consumer", func(context.Context) error {
+		for version := minFetch; version <= maxFetch; version++ {
+			for _, offset := range []int64{0, 35, 1000} {
+				p := fetchOne(t, s, addFetch(fetchRequest(version, 0, -1, 0), s, lagging, 0, offset))
+				if p.ErrorCode != kerr.NotLeaderForPartition.Code {
+					return fmt.Errorf("v%d at %d: error %d", version, offset, p.ErrorCode)
+				}
 			}
 		}
-	}
-	if p := s.ask(t, offsetsRequest(7, lagging, 0, 0, -1)).(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]; p.ErrorCode != kerr.NotLeaderForPartition.Code {
-		t.Errorf("ListOffsets: error %d, offset %d", p.ErrorCode, p.Offset)
-	}
+		p := s.ask(t, offsetsRequest(7, lagging, 0, 0, -1)).(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+		if p.ErrorCode != kerr.NotLeaderForPartition.Code {
+			return fmt.Errorf("ListOffsets: error %d, offset %d", p.ErrorCode, p.Offset)
+		}
+		return nil
+	})
 	cut.Restore()
 	e.whole(t, lagging)
 	write(20)
 	e.mirrored(t, lagging)
-	if p := fetchOne(t, s, addFetch(fetchRequest(maxFetch, 0, -1, 0), s, lagging, 0, 55)); p.ErrorCode != 0 || len(p.RecordBatches) == 0 {
-		t.Errorf("in sync again: error %d, %d bytes", p.ErrorCode, len(p.RecordBatches))
-	}
+	harness.AwaitT(t, patience, "in sync again, it answers", func(context.Context) error {
+		p := fetchOne(t, s, addFetch(fetchRequest(maxFetch, 0, -1, 0), s, lagging, 0, 55))
+		if p.ErrorCode != 0 || len(p.RecordBatches) == 0 {
+			return fmt.Errorf("error %d, %d bytes", p.ErrorCode, len(p.RecordBatches))
+		}
+		return nil
+	})
 	if err := group.Wait(); err != nil {
 		t.Error(err)
 	}
