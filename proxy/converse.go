@@ -19,9 +19,6 @@ import (
 // there is never more than one of them under way.
 const conversationID int32 = -0x4d4d
 
-// conversationTimeout bounds the answer to a question of the proxy's own.
-const conversationTimeout = time.Minute
-
 // conversation is the upstream connection while an exchange has it for itself. The
 // requests go under the caller's identity and client id.
 type conversation struct {
@@ -32,7 +29,7 @@ type conversation struct {
 // does: nobody would take the response from it.
 func (v *conversation) request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	c := v.c
-	ctx, cancel := context.WithTimeoutCause(ctx, conversationTimeout, because(reasonNoAnswer, "none came for %v", conversationTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.p.cfg.AnswerTimeout, because(reasonNoAnswer, "none came for %v", c.p.cfg.AnswerTimeout))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		c.close(fmt.Errorf("wait for the home broker's answer to %s: %w", kmsg.NameForKey(req.Key()), context.Cause(ctx)))

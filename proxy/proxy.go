@@ -60,6 +60,8 @@ type Config struct {
 	// MaxStall is how long a client may take nothing of its answers, or send nothing more of a
 	// request that it has begun; default 30 s.
 	MaxStall time.Duration
+	// AnswerTimeout bounds the home broker's answers to what the proxy asks itself; default 1 min.
+	AnswerTimeout time.Duration
 	// DialTimeout bounds opening an upstream connection; default 10 s.
 	DialTimeout time.Duration
 	// HandshakeTimeout bounds a client's TLS handshake; default 10 s.
@@ -78,6 +80,7 @@ func (c *Config) defaults() error {
 	c.BufferedBytes = cmpDefault(c.BufferedBytes, 256<<20)
 	c.MaxInFlight = cmpDefault(c.MaxInFlight, 256)
 	c.MaxIdle = cmpDefault(c.MaxIdle, 10*time.Minute)
+	c.AnswerTimeout = cmpDefault(c.AnswerTimeout, time.Minute)
 	c.MaxStall = cmpDefault(c.MaxStall, 30*time.Second)
 	c.DialTimeout = cmpDefault(c.DialTimeout, 10*time.Second)
 	c.HandshakeTimeout = cmpDefault(c.HandshakeTimeout, 10*time.Second)
