@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/cluster-mirroring/mirror-sidecar/test/pki"
 )
 
@@ -122,6 +124,26 @@ func TestEndOfCertificatesIsTold(t *testing.T) {
 	f.w.Config()
 	if !strings.Contains(f.log.String(), "not valid yet") {
 		t.Error(f.log.String())
+	}
+}
+
+func TestExpiryIsAMetric(t *testing.T) {
+	ca := pki.NewCA(t, "ca")
+	cert := ca.Issue(t, pki.Subject{Name: "shown"})
+	f := watch(t, cert.Store, time.Now())
+	e := NewExpiry()
+	e.Add(f.w)
+	e.Add(f.w)
+	reg := prometheus.NewRegistry()
+	if err := reg.Register(e); err != nil {
+		t.Fatal(err)
+	}
+	all, err := reg.Gather()
+	if err != nil || len(all) != 1 || len(all[0].GetMetric()) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	if m := all[0].GetMetric()[0]; int64(m.GetGauge().GetValue()) != cert.Leaf.NotAfter.Unix() || m.GetLabel()[0].GetValue() != "TEST" {
+		t.Error(m)
 	}
 }
 

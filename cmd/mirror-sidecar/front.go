@@ -70,6 +70,9 @@ func newFront(ctx context.Context, cfg *config.Sidecar, data *dataDir, log *slog
 	if r.transport, err = newTransport(cfg, log); err != nil {
 		return nil, err
 	}
+	if err = r.metrics.Register(r.transport.expiry); err != nil {
+		return nil, err
+	}
 	if r.conns, err = proxy.NewConnMetrics(r.metrics); err != nil {
 		return nil, err
 	}
@@ -112,7 +115,7 @@ func (r *front) open(ctx context.Context, home int32, listeners []config.ClientL
 		if err := r.cfg.CheckListener(name); err != nil {
 			return err
 		}
-		secure, err := listenerTLS(r.cfg.Protocol(name), r.cfg.ListenerTLS(name), advertisedHost(r.cfg.AdvertisedListeners, l.Listener), r.log)
+		secure, err := r.transport.listenerTLS(r.cfg.Protocol(name), r.cfg.ListenerTLS(name), advertisedHost(r.cfg.AdvertisedListeners, l.Listener))
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,18 @@ type transport struct {
 	// Clients', never under the sidecar's certificate: to the home broker's listeners for
 	// clients, with and without TLS, and to the listener that brokers use among themselves.
 	relayTLS, relayPlain, relayAmong relay
+
+	log    *slog.Logger
+	expiry *certs.Expiry
+}
+
+// watch loads settings, and has the end of their certificate told.
+func (t *transport) watch(src certs.Source) (*certs.Watched, error) {
+	w, err := certs.New(src, t.log)
+	if err == nil {
+		t.expiry.Add(w)
+	}
+	return w, err
 }
 
 // relay is how clients are relayed to one of the home broker's listeners: as is under
@@ -54,12 +66,13 @@ func (t *transport) toHome(p config.Protocol, cert *x509.Certificate) *certs.Dia
 }
 
 func newTransport(cfg *config.Sidecar, log *slog.Logger) (*transport, error) {
+	t := &transport{log: log, expiry: certs.NewExpiry()}
 	var errs []error
 	dialer := func(p config.Protocol, src certs.Source) *certs.Dialer {
 		d := &certs.Dialer{Timeout: dialTimeout}
 		if p.TLS() {
 			var err error
-			if d.TLS, err = certs.New(src, log); err != nil {
+			if d.TLS, err = t.watch(src); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -70,19 +83,17 @@ func newTransport(cfg *config.Sidecar, log *slog.Logger) (*transport, error) {
 	if home.TLS() || slices.ContainsFunc(slices.Collect(maps.Keys(cfg.ListenerSecurity)), func(l string) bool { return cfg.UpstreamProtocol(l).TLS() }) {
 		relayed = config.SSL
 	}
-	t := &transport{
-		home:        dialer(home, config.OwnTLS("own connections to the home broker", cfg.Security)),
-		among:       dialer(among, config.OwnTLS("own connections to brokers", cfg.InterBrokerSecurity)),
-		controllers: dialer(ctl, config.OwnTLS("own connections to controllers", cfg.ControllerSecurity)),
-		relayTLS: relay{
-			as:        dialer(relayed, config.RelayTLS("clients' connections to the home broker", cfg.Security, cfg.UpstreamKeystore)),
-			anonymous: dialer(relayed, config.RelayTLS("anonymous clients' connections to the home broker", cfg.Security, nil)),
-		},
-		relayPlain: relay{as: dialer(config.Plaintext, certs.Source{}), anonymous: dialer(config.Plaintext, certs.Source{})},
-		relayAmong: relay{
-			as:        dialer(among, config.RelayTLS("connections relayed from the virtual broker", cfg.InterBrokerSecurity, cfg.UpstreamKeystore)),
-			anonymous: dialer(among, config.RelayTLS("anonymous connections relayed from the virtual broker", cfg.InterBrokerSecurity, nil)),
-		},
+	t.home = dialer(home, config.OwnTLS("own connections to the home broker", cfg.Security))
+	t.among = dialer(among, config.OwnTLS("own connections to brokers", cfg.InterBrokerSecurity))
+	t.controllers = dialer(ctl, config.OwnTLS("own connections to controllers", cfg.ControllerSecurity))
+	t.relayTLS = relay{
+		as:        dialer(relayed, config.RelayTLS("clients' connections to the home broker", cfg.Security, cfg.UpstreamKeystore)),
+		anonymous: dialer(relayed, config.RelayTLS("anonymous clients' connections to the home broker", cfg.Security, nil)),
+	}
+	t.relayPlain = relay{as: dialer(config.Plaintext, certs.Source{}), anonymous: dialer(config.Plaintext, certs.Source{})}
+	t.relayAmong = relay{
+		as:        dialer(among, config.RelayTLS("connections relayed from the virtual broker", cfg.InterBrokerSecurity, cfg.UpstreamKeystore)),
+		anonymous: dialer(among, config.RelayTLS("anonymous connections relayed from the virtual broker", cfg.InterBrokerSecurity, nil)),
 	}
 	for _, d := range []*certs.Dialer{t.home, t.relayTLS.as, t.relayTLS.anonymous} {
 		d.ServerName = cfg.HomeServerName
@@ -148,18 +159,18 @@ func servedAt(cfg *config.Sidecar, c *cluster, l config.Listener) (served, error
 }
 
 // listenerTLS makes what a listener's clients are served with, nil for plain TCP.
-func listenerTLS(p config.Protocol, src certs.Source, advertised string, log *slog.Logger) (*tls.Config, error) {
+func (t *transport) listenerTLS(p config.Protocol, src certs.Source, advertised string) (*tls.Config, error) {
 	if !p.TLS() {
 		return nil, nil
 	}
-	w, err := certs.New(src, log)
+	w, err := t.watch(src)
 	if err != nil {
 		return nil, err
 	}
 	// Who checks names finds out anyway; the operator does so here, in time.
 	if leaf := w.Leaf(); leaf != nil && advertised != "" && !net.ParseIP(advertised).IsUnspecified() {
 		if err := leaf.VerifyHostname(advertised); err != nil {
-			log.Warn("the certificate is not for the address that is advertised: who verifies names refuses it", "tls", src.Name, "error", err)
+			t.log.Warn("the certificate is not for the address that is advertised: who verifies names refuses it", "tls", src.Name, "error", err)
 		}
 	}
 	return w.Server(), nil

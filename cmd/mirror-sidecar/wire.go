@@ -549,7 +549,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		if err != nil {
 			return nil, err
 		}
-		secure, err := listenerTLS(stands.protocol, cfg.VirtualTLS(stands.name), advertisedHost(cfg.VirtualAdvertisedListeners, l), log)
+		secure, err := t.listenerTLS(stands.protocol, cfg.VirtualTLS(stands.name), advertisedHost(cfg.VirtualAdvertisedListeners, l))
 		if err != nil {
 			return nil, fmt.Errorf("virtual.listeners: %s of the home broker is %s: %w", stands.name, stands.protocol, err)
 		}
