@@ -128,6 +128,9 @@ func (r *Reconciler) seatingWork(t Topic, parts []*metadata.Partition) seatingWo
 		if !ask {
 			continue
 		}
+		if s := r.c.sweeper.Load(); s != nil && len(have) == 0 && target != nil && !reassigning(p) {
+			target = append(target, s.cutShort(p)...)
+		}
 		if work.targets[p.Partition] = target; target == nil {
 			continue
 		}

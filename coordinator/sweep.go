@@ -53,9 +53,10 @@ type Sweeper struct {
 
 	mu    sync.Mutex // guards the following
 	found map[ids.TopicPartition]*stray
-	count int       // partitions with a virtual replica among found
-	read  time.Time // when the state topic was read to its end last
-	began time.Time // when it looked first
+	cut   map[ids.TopicPartition]*stray // what a mirror took before it had its real replicas again
+	count int                           // partitions with a virtual replica among found
+	read  time.Time                     // when the state topic was read to its end last
+	began time.Time                     // when it looked first
 }
 
 // stray is what is remembered of a partition that was found on virtual brokers.
@@ -75,7 +76,7 @@ type stray struct {
 func NewSweeper(c *Coordinator, log *slog.Logger) *Sweeper {
 	s := &Sweeper{
 		c: c, log: log, now: time.Now, watcher: newWatcher(),
-		found: map[ids.TopicPartition]*stray{},
+		found: map[ids.TopicPartition]*stray{}, cut: map[ids.TopicPartition]*stray{},
 	}
 	c.sweeper.Store(s)
 	return s
@@ -310,6 +311,11 @@ func (s *Sweeper) note() {
 		s.remember(p).gone = false
 	}
 	s.count = len(strays)
+	for tp := range s.cut {
+		if p := s.c.img.Partition(tp); p == nil || slices.ContainsFunc(p.Replicas, v.Is) || !s.ours(p.Topic, tp.TopicID) {
+			delete(s.cut, tp)
+		}
+	}
 	for tp, e := range s.found {
 		if seen[tp] {
 			continue
@@ -318,7 +324,11 @@ func (s *Sweeper) note() {
 		if p != nil && len(settled(p)) >= e.want && e.verified && e.told != "" {
 			s.log.Info("partition is on real brokers again", "topic", e.topic, "partition", tp.Partition, "replicas", settled(p))
 		}
-		if p == nil || !lacksReplicas(p, *e) || s.ours(e.topic, tp.TopicID) {
+		ours := s.ours(e.topic, tp.TopicID)
+		if p != nil && ours && len(v.Real(settled(p))) < e.want {
+			s.cut[tp] = e
+		}
+		if p == nil || !lacksReplicas(p, *e) || ours {
 			delete(s.found, tp)
 			continue
 		}
@@ -326,6 +336,22 @@ func (s *Sweeper) note() {
 			e.gone, e.after = true, time.Time{}
 		}
 	}
+}
+
+// cutShort returns the real replicas that a partition had, or others in their place, and lost when it was
+// taken away from virtual brokers, if a mirror took its topic before they were back: whoever gives the
+// partition its virtual replicas gives it these too.
+func (s *Sweeper) cutShort(p *metadata.Partition) []int32 {
+	tp := ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.cut[tp]
+	if e == nil {
+		return nil
+	}
+	have := s.c.cfg.Virtual.Real(settled(p))
+	brokers := placement.Brokers(s.c.img.Brokers(), s.c.cfg.Virtual)
+	return placement.Add(brokers, have, e.had, e.want, hashStart(p.Topic, max(len(brokers), 1))+int(p.Partition))[len(have):]
 }
 
 func (s *Sweeper) verify(read map[ids.TopicPartition]bool) {

@@ -303,3 +303,34 @@ func TestOneSweeps(t *testing.T) {
 		})
 	}
 }
+
+// TestCutShort: a mirror that takes a topic whose partition was just taken away from virtual brokers,
+// and has not got its real replicas again, gives them to it.
+func TestCutShort(t *testing.T) {
+	r := newRig(t)
+	topic := Topic{TopicID: idOf("landed"), Name: "landed", Mirror: "m", Desired: Mirroring}
+	r.topic(topic.Name, topic.TopicID, []int32{10001, 2})
+	s, _ := r.sweeper()
+	s.note()
+	r.change(topic, func(p *metadata.Partition) { p.Replicas, p.ISR, p.Leader = []int32{2}, []int32{2}, 2 })
+	part := func() *metadata.Partition { return r.img.TopicPartitions(topic.TopicID)[0] }
+	if got := s.cutShort(part()); got != nil {
+		t.Errorf("nobody's: %v", got)
+	}
+	r.put(record{kind: kindTopic, topic: topicKey{"m", topic.Name}, value: topic})
+	s.note()
+	for range 2 { // an assignment that was refused is asked for again
+		if got := s.cutShort(part()); !slices.Equal(got, []int32{1}) {
+			t.Errorf("a mirror's: %v, want [1]", got)
+		}
+	}
+	work := r.rec.seatingWork(topic, r.img.TopicPartitions(topic.TopicID))
+	if got := virtual.Real(work.targets[0]); !slices.Equal(got, []int32{2, 1}) {
+		t.Errorf("assigned %v", work.targets[0])
+	}
+	r.change(topic, func(p *metadata.Partition) { p.Replicas = []int32{10001, 2, 1} })
+	s.note()
+	if len(s.cut) != 0 {
+		t.Errorf("remembered: %v", s.cut)
+	}
+}
