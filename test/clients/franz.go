@@ -57,7 +57,7 @@ func runFranz(ctx context.Context, c *client, _ *world, l leg) (*transcript, err
 		{"consume", f.consume},
 		{"group", func(ctx context.Context) error { return f.group(ctx, "group") }},
 		{"new group", func(ctx context.Context) error {
-			//nolint:revive,staticcheck // the client looks for this key
+			//nolint:staticcheck // the client looks for this key
 			return f.group(context.WithValue(ctx, "opt_in_kafka_next_gen_balancer_beta", true), "newgroup")
 		}},
 		{"transactions", f.transactions},
@@ -176,12 +176,28 @@ func (f *franz) metadata(ctx context.Context) error {
 }
 
 func (f *franz) produce(ctx context.Context) error {
+	// Nobody says which of these arrive, and now and then one does not, also without a proxy.
+	err := f.with(func(cl *kgo.Client) error {
+		return harness.Await(ctx, stepLimit, func(ctx context.Context) error {
+			if err := cl.ProduceSync(ctx, f.record("extra", 1, 0)).FirstErr(); err != nil {
+				return err
+			}
+			ends, err := f.admin.ListEndOffsets(ctx, f.topic("extra"))
+			if err != nil {
+				return err
+			}
+			if o, _ := ends.Lookup(f.topic("extra"), 1); o.Offset == 0 {
+				return errors.New("no record has arrived")
+			}
+			return nil
+		})
+	}, kgo.RequiredAcks(kgo.NoAck()), kgo.DisableIdempotentWrite())
+	f.outcome("acks 0", "arrived", err)
 	n := 0
 	for _, way := range []struct {
 		name string
 		opts []kgo.Opt
 	}{
-		{"acks 0", []kgo.Opt{kgo.RequiredAcks(kgo.NoAck()), kgo.DisableIdempotentWrite()}},
 		{"acks 1", []kgo.Opt{kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()}},
 		{"acks all", []kgo.Opt{kgo.DisableIdempotentWrite()}},
 		{"idempotent", nil},
@@ -193,21 +209,7 @@ func (f *franz) produce(ctx context.Context) error {
 					f.send(ctx, cl, way.name, f.record("main", p, n))
 				}
 			}
-			if way.name != "acks 0" {
-				return nil
-			}
-			return harness.Await(ctx, stepLimit, func(ctx context.Context) error {
-				ends, err := f.admin.ListEndOffsets(ctx, f.topic("main"))
-				if err != nil {
-					return err
-				}
-				for p := range int32(2) {
-					if o, _ := ends.Lookup(f.topic("main"), p); o.Offset != 3 {
-						return fmt.Errorf("partition %d ends at %d", p, o.Offset)
-					}
-				}
-				return nil
-			})
+			return nil
 		}, way.opts...)
 		if err != nil {
 			return err
@@ -249,7 +251,7 @@ func (f *franz) compression(ctx context.Context) error {
 func (f *franz) consume(ctx context.Context) error {
 	topic := f.topic("main")
 	err := f.with(func(cl *kgo.Client) error {
-		text, err := read(ctx, cl, 20, nil)
+		text, err := read(ctx, cl, 14, nil)
 		f.see("from 2 and 3", text)
 		return err
 	}, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().At(3), 1: kgo.NewOffset().At(2)}}))

@@ -448,10 +448,12 @@ func (s *saramaScript) topics(ctx context.Context) error {
 func (s *saramaScript) configs(context.Context) error {
 	topic := sarama.ConfigResource{Type: sarama.TopicResource, Name: s.topic("admin")}
 	see := func(step string) {
-		entries, err := s.admin.DescribeConfig(topic)
+		found, err := s.admin.DescribeConfigs([]*sarama.ConfigResource{&topic}, sarama.DescribeConfigsOptions{IncludeSynonyms: true})
 		var out []string
-		for _, e := range entries {
-			out = append(out, fmt.Sprint(e.Name, "=", e.Value, " ", e.Source, e.ReadOnly, e.Sensitive))
+		for _, r := range found {
+			for _, e := range r.Configs {
+				out = append(out, fmt.Sprint(e.Name, "=", e.Value, " ", e.Source, e.ReadOnly, e.Sensitive, len(e.Synonyms)))
+			}
 		}
 		slices.Sort(out)
 		s.outcome(step, strings.Join(out, "\n"), err)
@@ -468,7 +470,7 @@ func (s *saramaScript) configs(context.Context) error {
 func (s *saramaScript) acls(ctx context.Context) error {
 	resource := sarama.Resource{ResourceType: sarama.AclResourceTopic, ResourceName: s.topic("main"), ResourcePatternType: sarama.AclPatternLiteral}
 	acl := sarama.Acl{Principal: "User:" + s.prefix, Host: "*", Operation: sarama.AclOperationRead, PermissionType: sarama.AclPermissionAllow}
-	s.outcome("create", "done", s.admin.CreateACL(resource, acl))
+	s.outcome("create", "done", s.admin.CreateACLs([]*sarama.ResourceAcls{{Resource: resource, Acls: []*sarama.Acl{&acl}}}))
 	principal := acl.Principal
 	filter := sarama.AclFilter{
 		ResourceType: sarama.AclResourceAny, ResourcePatternTypeFilter: sarama.AclPatternAny, Principal: &principal,

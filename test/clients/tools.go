@@ -380,8 +380,8 @@ func (s *toolScript) reassign() {
 	add("list", "--list")
 	add("cancel", "--cancel", "--reassignment-json-file", plan)
 	add("to a broker that is none", "--execute", "--reassignment-json-file", nowhere)
-	elect := func(step string, args ...string) *toolRun {
-		return s.add("kafka-leader-election", "LeaderElectionCommand", step, args...)
+	elect := func(step string, args ...string) {
+		s.add("kafka-leader-election", "LeaderElectionCommand", step, args...)
 	}
 	elect("preferred", "--election-type", "preferred", "--topic", topic, "--partition", "0")
 	r := s.add("kafka-leader-election", "TopicCommand", "was elected", "--describe", "--topic", topic)
