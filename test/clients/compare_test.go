@@ -99,12 +99,12 @@ func TestNormalise(t *testing.T) {
 // TestPlanted: a row of a run with a planted difference passes if it was noticed there, and nowhere else.
 func TestPlanted(t *testing.T) {
 	different := cell{Part: "metadata", Outcome: outcomeDifferent, Details: []string{"rack planted"}}
-	r := report{Rows: []row{{Cells: []cell{different, {Part: "produce", Outcome: outcomeEqual}}}}}
+	r := report{Rows: []row{{Cells: []cell{different, {Part: "produce", Outcome: outcomeEqual}, {Part: "group", Outcome: outcomeDifferent, Details: []string{"at planted"}}}}}}
 	r.sum(nil, options{plant: true})
-	if r.Passed != 2 || r.Failed != 0 {
+	if r.Passed != 3 || r.Failed != 0 {
 		t.Errorf("noticed: %d passed, %d failed", r.Passed, r.Failed)
 	}
-	r = report{Rows: []row{{Cells: []cell{{Part: "metadata", Outcome: outcomeEqual}, {Part: "produce", Outcome: outcomeDifferent}}}}}
+	r = report{Rows: []row{{Cells: []cell{{Part: "metadata", Outcome: outcomeEqual}, {Part: "produce", Outcome: outcomeDifferent, Details: []string{"planted", "another"}}}}}}
 	r.sum(nil, options{plant: true})
 	if r.Passed != 0 || r.Failed != 2 {
 		t.Errorf("not noticed: %d passed, %d failed", r.Passed, r.Failed)
