@@ -767,7 +767,9 @@ public class Script {
             try (Consumer<byte[], byte[]> c = consumer("bootstrap.servers", mirrorBootstrap, "group.id", topic("mirror-" + protocol), "group.protocol", protocol, "auto.offset.reset", "earliest", "isolation.level", "read_committed")) {
                 c.subscribe(Collections.singleton(mirror));
                 see("group " + protocol, read(c, 40));
-                c.commitSync();
+                Map<TopicPartition, OffsetAndMetadata> at = new HashMap<>();
+                for (TopicPartition p : parts) at.put(p, new OffsetAndMetadata(5 + p.partition()));
+                c.commitSync(at);
                 see("group " + protocol + " committed", offsetsOnly(c.committed(new TreeSet<TopicPartition>((a, b) -> a.partition() - b.partition()) {{ addAll(parts); }})));
             }
         }

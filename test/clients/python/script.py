@@ -313,7 +313,7 @@ def read_mirror():
         c = consumer(topic("mirror-" + protocol), seeds=mirror_bootstrap, isolation_level="read_committed", group_protocol=protocol)
         c.subscribe([mirror])
         see("group " + protocol, read(c, 40))
-        see("commit " + protocol, sorted((p.partition, p.offset, str(p.error)) for p in c.commit(asynchronous=False)))
+        see("commit " + protocol, sorted((p.partition, p.offset, str(p.error)) for p in c.commit(offsets=[TopicPartition(mirror, 0, 5), TopicPartition(mirror, 1, 6)], asynchronous=False)))
         c.close()
 
 
