@@ -15,7 +15,7 @@ import (
 
 const (
 	// together is how many scripts run at a time: they wait more than they compute.
-	together = 2
+	together = 3
 	// scriptLimit bounds one script on one way.
 	scriptLimit = 6 * time.Minute
 )
