@@ -232,13 +232,18 @@ func (c *conn) begin() error {
 // read is the reader: it takes frames from the client until the connection ends.
 func (c *conn) read() error {
 	for {
-		if err := c.begin(); err != nil {
-			return err
+		err := c.begin()
+		if err == nil {
+			err = c.readFrame()
 		}
-		if err := c.readFrame(); err != nil {
-			// What came before it is the broker's.
-			return errors.Join(err, c.toBroker.flush())
+		if err == nil {
+			continue
 		}
+		// What came before is the broker's, and its answers are due.
+		if failed := c.toBroker.flush(); failed != nil && errors.Is(err, errDrained) {
+			return relayError("relay a request", failed, clientError, upstreamError)
+		}
+		return err
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/readonly"
 )
 
 // produceOf is a Produce request with so many bytes of records for each partition.
@@ -246,6 +248,31 @@ func TestSmallRequestsAreGathered(t *testing.T) {
 		t.Errorf("%d writes", writes.n)
 	}
 }
+
+// What was gathered goes out when the connection ends in order: its answers are waited for.
+func TestDrainSendsWhatIsGathered(t *testing.T) {
+	p, _ := new(setup).start(t, startBroker(t, echo))
+	var up countingConn
+	one := relayFrame(1, pattern(10))
+	c := newFuzzedConn(p, &servingConn{Reader: bytes.NewReader(slices.Concat(one, one))}, &up)
+	p.deps.Metrics = onRequest(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.draining = true
+	})
+	if err := c.read(); !errors.Is(err, errDrained) {
+		t.Errorf("ended by %v", err)
+	}
+	if len(c.queue) != 1 || !bytes.Equal(up.got, one) {
+		t.Errorf("%d answers are due, and the broker got %d bytes", len(c.queue), len(up.got))
+	}
+}
+
+// onRequest is told of each request.
+type onRequest func()
+
+func (f onRequest) Request(int16, int16, int)     { f() }
+func (onRequest) Refused(int16, readonly.Refused) {}
 
 // countingConn is what is written to a connection.
 type countingConn struct {
