@@ -229,7 +229,7 @@ func TestOffsetsOfAReplicaThatIsBehind(t *testing.T) {
 		}
 		req.Topics = append(req.Topics, rt)
 		got := dial(t, addr).ask(req).(*kmsg.ListOffsetsResponse).Topics[0].Partitions
-		want := int16(errNotLeaderOrFollower)
+		want := errNotLeaderOrFollower
 		if virtual {
 			want = errNone // nobody else is there to ask
 		}
@@ -289,7 +289,7 @@ type leaderElsewhere struct{ down bool }
 
 func (l leaderElsewhere) Request(_ context.Context, broker int32, req kmsg.Request) (kmsg.Response, error) {
 	r, ok := req.(*kmsg.OffsetForLeaderEpochRequest)
-	if l.down || !ok || broker != 10002 || r.ReplicaID != consumerReplica {
+	if l.down || !ok || broker != 10002 || r.ReplicaID != sidecarReplica {
 		return nil, errors.New("nobody is there")
 	}
 	resp := epochErrors(r, errNone)
@@ -322,12 +322,15 @@ func TestEpochsAreAskedWhereTheLeaderIs(t *testing.T) {
 	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
 		return epochErrors(req.(*kmsg.OffsetForLeaderEpochRequest), errNotLeaderOrFollower)
 	}))
-	for _, down := range []bool{false, true} {
+	for _, tc := range []struct{ bySidecar, down bool }{{false, false}, {false, true}, {true, false}} {
 		s := setup{view: view}
-		s.deps.Lineage, s.deps.Brokers = unknownLineage{}, leaderElsewhere{down}
+		s.deps.Lineage, s.deps.Brokers = unknownLineage{}, leaderElsewhere{tc.down}
 		_, addr := s.start(t, b)
 		req := kmsg.NewPtrOffsetForLeaderEpochRequest()
-		req.Version, req.ReplicaID = 4, -1
+		req.Version, req.ReplicaID = 4, consumerReplica
+		if tc.bySidecar {
+			req.ReplicaID = sidecarReplica
+		}
 		rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
 		rt.Topic = "m"
 		for i := range int32(3) {
@@ -347,11 +350,11 @@ func TestEpochsAreAskedWhereTheLeaderIs(t *testing.T) {
 		}
 		later := answer{errNotLeaderOrFollower, -1, -1}
 		want := []answer{{0, 5, 50}, {0, 5, 51}, later}
-		if down {
+		if tc.down || tc.bySidecar { // who believes of this one that it leads is not sent back
 			want = []answer{later, later, later}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("leader down: %t: got %v, want %v", down, got, want)
+			t.Errorf("%+v: got %v, want %v", tc, got, want)
 		}
 	}
 }

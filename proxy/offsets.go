@@ -23,6 +23,8 @@ const (
 	consumerReplica int32 = -1
 	// debugReplica may ask a follower for offsets, and gets its log end.
 	debugReplica int32 = -2
+	// sidecarReplica marks OffsetForLeaderEpoch of another sidecar; brokers take it for a client's.
+	sidecarReplica int32 = -2
 
 	readCommitted int8 = 1
 )
@@ -506,7 +508,7 @@ func (c *conn) offsetForLeaderEpoch(r *request) (exchange, error) {
 				return nil, err
 			}
 			epochs := resp.(*kmsg.OffsetForLeaderEpochResponse)
-			c.p.answerEpochs(c.ctx, asked, epochs)
+			c.p.answerEpochs(c.ctx, asked, r.version >= 3 && req.ReplicaID == sidecarReplica, epochs)
 			if denied {
 				denyEpochs(epochs)
 			}
@@ -523,8 +525,9 @@ const epochPatience = 5 * time.Second
 // answerEpochs answers for mirror partitions in the place of the home broker, which has found
 // the caller entitled to it and says that it does not lead. The virtual broker that leads is
 // asked, since nobody else knows where the newest epoch ends, nor which epochs it has begun a
-// moment ago: "unknown" would make a consumer begin at the start or the end of the log.
-func (p *Proxy) answerEpochs(ctx context.Context, asked map[topicPartition]int32, resp *kmsg.OffsetForLeaderEpochResponse) {
+// moment ago: "unknown" would make a consumer begin at the start or the end of the log. A sidecar
+// that asks is not sent on: two that believe of each other that it leads would wait for each other.
+func (p *Proxy) answerEpochs(ctx context.Context, asked map[topicPartition]int32, bySidecar bool, resp *kmsg.OffsetForLeaderEpochResponse) {
 	ctx, cancel := context.WithTimeout(ctx, epochPatience)
 	defer cancel()
 	elsewhere := map[int32]*epochQuestion{}
@@ -543,6 +546,9 @@ func (p *Proxy) answerEpochs(ctx context.Context, asked map[topicPartition]int32
 				continue // a real broker leads by now
 			}
 			if part.Leader != p.cfg.IDs.Of(p.cfg.Home) && p.deps.Brokers != nil {
+				if bySidecar {
+					continue
+				}
 				if elsewhere[part.Leader] == nil {
 					elsewhere[part.Leader] = newEpochQuestion()
 				}
@@ -574,7 +580,7 @@ type epochQuestion struct {
 
 func newEpochQuestion() *epochQuestion {
 	q := &epochQuestion{kmsg.NewPtrOffsetForLeaderEpochRequest(), map[topicPartition]*kmsg.OffsetForLeaderEpochResponseTopicPartition{}}
-	q.req.ReplicaID = consumerReplica
+	q.req.ReplicaID = sidecarReplica
 	return q
 }
 
