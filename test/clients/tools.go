@@ -139,7 +139,7 @@ func keep(pattern string, sorted bool) func(string) string {
 		lines := strings.Split(strings.TrimSpace(text), "\n")
 		for i, line := range lines {
 			if i == 0 || re.MatchString(line) { // the first is the exit status
-				out = append(out, strings.TrimRight(line, " "))
+				out = append(out, strings.TrimSpace(line))
 			}
 		}
 		if sorted {
@@ -323,7 +323,9 @@ func (s *toolScript) offsets() {
 }
 
 func (s *toolScript) cluster() {
-	s.add("kafka-broker-api-versions", "BrokerApiVersionsCommand", "versions").Tidy = drop("^$")
+	s.add("kafka-broker-api-versions", "BrokerApiVersionsCommand", "versions").Tidy = func(text string) string { // brokers come in no order
+		return drop("^$")(regexp.MustCompile(`(?m),$`).ReplaceAllString(text, ""))
+	}
 	s.add("kafka-cluster", "ClusterTool", "id").Args = []string{"cluster-id", "--bootstrap-server", s.seeds}
 	for _, more := range [][]string{nil, {"--include-fenced-brokers"}} {
 		r := s.add("kafka-cluster", "ClusterTool", fmt.Sprint("endpoints ", more))

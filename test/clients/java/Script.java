@@ -710,7 +710,7 @@ public class Script {
         outcome("take away", () -> get(admin.alterClientQuotas(Collections.singleton(new ClientQuotaAlteration(who, Collections.singleton(new ClientQuotaAlteration.Op("producer_byte_rate", null))))).all()));
         outcome("describe when taken away", () -> until("taken away", () -> sorted(get(admin.describeClientQuotas(filter).entities())), String::isEmpty));
         outcome("scram upsert", () -> get(admin.alterUserScramCredentials(Collections.singletonList(new UserScramCredentialUpsertion(prefix, new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), "secret"))).all()));
-        outcome("scram describe", () -> until("upserted", () -> get(admin.describeUserScramCredentials(Collections.singletonList(prefix)).all())));
+        outcome("scram describe", () -> until("upserted", () -> get(admin.describeUserScramCredentials(Collections.singletonList(prefix)).all()).toString(), s -> s.contains("SCRAM_SHA_256")));
         outcome("scram delete", () -> get(admin.alterUserScramCredentials(Collections.singletonList(new UserScramCredentialDeletion(prefix, ScramMechanism.SCRAM_SHA_256))).all()));
         outcome("scram delete again", () -> get(admin.alterUserScramCredentials(Collections.singletonList(new UserScramCredentialDeletion(prefix, ScramMechanism.SCRAM_SHA_512))).all()));
     }
