@@ -50,6 +50,7 @@ func TestAuthorization(t *testing.T) {
 	t.Run("coordinators", func(t *testing.T) { e.testCoordinators(t) })
 	t.Run("mirror configs", func(t *testing.T) { e.testMirrorConfigs(t) })
 	t.Run("start", func(t *testing.T) { e.testStart(t) })
+	t.Run("offsets", func(t *testing.T) { e.testOffsets(t) })
 	t.Run("topic configs", func(t *testing.T) { e.testTopicConfigs(t) })
 	t.Run("state topic", func(t *testing.T) { e.testState(t) })
 	t.Run("transactional ids", func(t *testing.T) { e.testTransactionalIDs(t) })
@@ -414,6 +415,26 @@ func (e *env) testStart(t *testing.T) {
 	}
 	if topics.Has("auth-b") {
 		t.Error("auth-b was started")
+	}
+}
+
+// testOffsets: as at any broker it takes DESCRIBE to be told of a mirror topic's offsets, and not READ.
+func (e *env) testOffsets(t *testing.T) {
+	for user, want := range map[string]error{userSees: nil, userReads: nil, userActs: kerr.TopicAuthorizationFailed} {
+		adm := kadm.NewClient(e.client(t, user))
+		for what, list := range map[string]func() (kadm.ListedOffsets, error){
+			"latest":    func() (kadm.ListedOffsets, error) { return adm.ListEndOffsets(t.Context(), "auth-a") },
+			"committed": func() (kadm.ListedOffsets, error) { return adm.ListCommittedOffsets(t.Context(), "auth-a") },
+		} {
+			l, err := list()
+			if err == nil {
+				err = l.Error()
+			}
+			o, _ := l.Lookup("auth-a", 0)
+			if want == nil && (err != nil || o.Offset != 100) || want != nil && err == nil {
+				t.Errorf("%s: %s: offset %d, %v; want %v", user, what, o.Offset, err, want)
+			}
+		}
 	}
 }
 

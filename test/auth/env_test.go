@@ -36,6 +36,7 @@ const (
 	userFewTopics  = "few-topics"    // all, but ALTER_CONFIGS on the topic auth-a only
 	userDescribes  = "describes"     // DESCRIBE on the cluster, and reads topics
 	userReads      = "reads"         // reads and writes topics, and nothing on the cluster
+	userSees       = "sees"          // DESCRIBE on topics, and nothing else
 	userSeesConfig = "sees-config"   // DESCRIBE_CONFIGS on the cluster
 	userSetsConfig = "sets-config"   // ALTER_CONFIGS on the cluster
 	userIsBroker   = "is-a-broker"   // CLUSTER_ACTION and DESCRIBE on the cluster
@@ -73,6 +74,7 @@ func acls() []acl {
 		topic(userReads, anyName, read, write, describe, describeCfg),
 		{userReads, kmsg.ACLResourceTypeGroup, anyName, []kmsg.ACLOperation{read}},
 		{userAll, kmsg.ACLResourceTypeTransactionalId, anyName, []kmsg.ACLOperation{write, describe}},
+		topic(userSees, anyName, describe),
 		cluster(userSeesConfig, describeCfg),
 		cluster(userSetsConfig, alterCfg),
 		cluster(userIsBroker, action, describe),

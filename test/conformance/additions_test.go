@@ -36,6 +36,7 @@ func additions() []row {
 		{proves: "A3.1 old records survive retention", run: oldRecords},
 		{proves: "A3.3 tiered keys of a source", run: tieredKeys},
 		{proves: "A7.1 a deleted mirror's topics are free", run: freeTopics},
+		{proves: "C2.19 share groups", run: shareGroups},
 		{proves: "A7.3 at a virtual broker's listener", run: atVirtualBroker},
 		{proves: "A8.1 A10.1 this run", run: thisRun},
 		{proves: "A9.1 mutants", run: mutants},

@@ -2,8 +2,10 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -84,4 +86,35 @@ func atVirtualBroker(t *testing.T, e *env) {
 	namesMirror(t, "a deletion", protocol.ErrorForCode(p.ErrorCode, p.ErrorMessage), name)
 	w := askAt[*kmsg.ProduceResponse](t, c.Virtual, produceRequest(-1, nil, here)).Topics[0].Partitions[0]
 	namesMirror(t, "a write", protocol.ErrorForCode(w.ErrorCode, w.ErrorMessage), name)
+}
+
+// shareGroups: who subscribes is told, at every sidecar, until the topic is stopped. Package test/consumers
+// reads with Kafka's own share consumer.
+func shareGroups(t *testing.T, e *env) {
+	name := e.mirrored(t, "c2-19", 1, 3)
+	req := kmsg.NewPtrShareGroupHeartbeatRequest()
+	req.GroupID, req.MemberID, req.SubscribedTopicNames = "c2-19", "AAAAAAAAAAAAAAAAAAAAAQ", []string{name}
+	subscribe := func(c *stack.Sidecar) error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		resp, err := apiClient(t, c.Proxy).SeedBrokers()[0].Request(ctx, req)
+		if err != nil {
+			return err
+		}
+		r := resp.(*kmsg.ShareGroupHeartbeatResponse)
+		return protocol.ErrorForCode(r.ErrorCode, r.ErrorMessage)
+	}
+	for _, c := range e.dst.Sidecars {
+		namesMirror(t, "a subscription of a share group", subscribe(c), name)
+	}
+	e.ended(t, name, name)
+	for _, c := range e.dst.Sidecars {
+		eventually(t, "the stopped topic is free for share groups", func(context.Context) error {
+			// Whatever else a broker says that does not coordinate the group.
+			if err := subscribe(c); errors.Is(err, kerr.PolicyViolation) {
+				return err
+			}
+			return nil
+		})
+	}
 }
