@@ -26,8 +26,10 @@ func librdkafkaClients() []*client {
 		return &client{
 			ID: id, Name: "librdkafka (Python)", Version: version, Quick: quick,
 			prepare: func(ctx context.Context, c *client, _ *world) (err error) {
-				c.python, err = harness.LibrdkafkaOf(ctx, version)
-				return err
+				if c.python, err = harness.LibrdkafkaOf(ctx, version); err != nil {
+					return fmt.Errorf("%w: %w", errNotHere, err)
+				}
+				return nil
 			},
 			run: runPython,
 		}

@@ -40,16 +40,9 @@ func run(ctx context.Context, opt options) (_ *report, err error) {
 	w := &world{opt: opt}
 	defer func() { err = errors.Join(err, w.stop()) }()
 	var group errgroup.Group
-	group.Go(func() error {
-		for _, c := range clients {
-			if c.prepare == nil {
-				continue
-			}
-			if err := c.prepare(ctx, c, w); err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
-			}
-		}
-		return nil
+	group.Go(func() (err error) {
+		clients, err = prepare(ctx, clients, w)
+		return err
 	})
 	group.Go(func() error { return w.start(ctx) })
 	if err := group.Wait(); err != nil {
@@ -83,6 +76,28 @@ func run(ctx context.Context, opt options) (_ *report, err error) {
 	}
 	r.sum(used, opt)
 	return r, nil
+}
+
+// errNotHere says that a client cannot be had on this machine.
+var errNotHere = errors.New("cannot be had here")
+
+// prepare fetches what clients need. The short form does without one that cannot be had.
+func prepare(ctx context.Context, clients []*client, w *world) (ready []*client, err error) {
+	for _, c := range clients {
+		if c.prepare != nil {
+			err = c.prepare(ctx, c, w)
+		}
+		switch {
+		case errors.Is(err, errNotHere) && w.opt.quick:
+			w.opt.say("%s %s is left out: %v", c.Name, c.Version, err)
+			err = nil
+		case err != nil:
+			return nil, fmt.Errorf("%s %s: %w", c.Name, c.Version, err)
+		default:
+			ready = append(ready, c)
+		}
+	}
+	return ready, nil
 }
 
 func applyKnown(used map[string]int, proxied bool, c *client, t *transcript) {
