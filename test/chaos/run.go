@@ -130,6 +130,8 @@ func (c *chaos) round(ctx context.Context, n int, plans []planned) (bool, error)
 	// A leader at the source that dies in this moment is asked again.
 	var found check.Findings
 	err := harness.Await(ctx, askAgain, func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, askAgain/4)
+		defer cancel()
 		found, err = c.tails(ctx, c.upTo)
 		return err
 	})
@@ -182,7 +184,7 @@ func (c *chaos) recovered(ctx context.Context, last time.Time) (waited []string,
 }
 
 // askAgain is how long a question is asked anew that a cluster could not answer.
-const askAgain = 30 * time.Second
+const askAgain = 2 * time.Minute
 
 // What is waited for is told when it takes long.
 const (
