@@ -259,6 +259,70 @@ func TestOldConsumersAroundTheProxy(t *testing.T) {
 	}
 }
 
+// replicaElsewhere is broker 2, which has records of all partitions, or none.
+type replicaElsewhere struct{ records []byte }
+
+func (r replicaElsewhere) Request(_ context.Context, broker int32, req kmsg.Request) (kmsg.Response, error) {
+	f, ok := req.(*kmsg.FetchRequest)
+	if !ok || broker != 2 || f.SessionEpoch != -1 || f.MaxWaitMillis != 0 {
+		return nil, errors.New("not for this broker")
+	}
+	resp := refuseFetch(f, func(id ids.UUID, _ string, out *kmsg.FetchResponseTopicPartition) int16 {
+		if id != topicID(1) {
+			return errUnknownTopicID
+		}
+		out.RecordBatches, out.HighWatermark = r.records, 10+int64(out.Partition)
+		return errNone
+	})
+	for i := range resp.Topics {
+		resp.Topics[i].Topic = "" // the newest version names topics by their ids
+	}
+	return resp, nil
+}
+
+// Where the home broker has no replica an old consumer that came around the proxy is served with
+// what another broker has, if the home broker has found it entitled.
+func TestOldConsumersAroundTheProxyAreServedFromElsewhere(t *testing.T) {
+	elsewhere := mirrorPart("m", topicID(1), 1)
+	elsewhere.Leader = 10002 // not led here
+	view := newFakeView(mirrorPart("m", topicID(1), 0), elsewhere, mirrorPart("denied", topicID(3), 0), mirrorPart("denied", topicID(3), 1))
+	for version := int16(4); version < followersAnswer; version++ {
+		for _, records := range [][]byte{pattern(100), {}} {
+			b := startBroker(t, wholeBroker(t, 0, func(topic string, _ ids.UUID, _ int32) int16 {
+				if topic == "denied" {
+					return errTopicAuthorization
+				}
+				return errNotLeaderOrFollower
+			}))
+			s := setup{view: view}
+			s.cfg.Virtual = true
+			s.deps.Brokers = replicaElsewhere{records}
+			_, addr := s.start(t, b)
+			req := fetchBoth(version, view, 0, 0, "m", "denied")
+			req.MaxWaitMillis = 50
+			began := time.Now()
+			resp := dial(t, addr).ask(req).(*kmsg.FetchResponse)
+			if took := time.Since(began); len(records) == 0 && took < 50*time.Millisecond {
+				t.Errorf("v%d: nothing is there, answered after %v", version, took)
+			}
+			if p := resp.Topics[0].Partitions[0]; p.ErrorCode != 0 || p.HighWatermark != 10 || !bytes.Equal(p.RecordBatches, records) {
+				t.Errorf("v%d: %+v", version, p)
+			}
+			if p := resp.Topics[0].Partitions[1]; p.ErrorCode != errNotLeaderOrFollower {
+				t.Errorf("v%d: led elsewhere: %+v", version, p)
+			}
+			for _, p := range resp.Topics[1].Partitions {
+				if p.ErrorCode != errTopicAuthorization {
+					t.Errorf("v%d: denied: %+v", version, p)
+				}
+			}
+			if resp.SessionID != 0 {
+				t.Errorf("v%d: session %d", version, resp.SessionID)
+			}
+		}
+	}
+}
+
 // Raised, an old Fetch would be answered by followers of ordinary partitions, too, where Kafka sends
 // the consumer to the leader: it would read on at a broker that does not lead any more, and believe
 // what it says of offsets.

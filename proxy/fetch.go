@@ -193,6 +193,13 @@ func (c *conn) raiseFetch(r *request) (exchange, error) {
 	if req.ReplicaID >= 0 {
 		return r.forward(), nil
 	}
+	if c.p.cfg.Virtual {
+		if inSession(req) {
+			return c.noSession(r), nil
+		}
+		// What is fetched elsewhere is in no session of the home broker's.
+		req.SessionID, req.SessionEpoch, req.ForgottenTopics = 0, -1, nil
+	}
 	raise(req)
 	ex := relayed(r.header)
 	ex.send = encodeRequest(req, r.correlation, r.clientID)
@@ -202,7 +209,11 @@ func (c *conn) raiseFetch(r *request) (exchange, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.p.unbelieved(resp.(*kmsg.FetchResponse), r.version)
+		got := resp.(*kmsg.FetchResponse)
+		c.p.unbelieved(got, r.version)
+		if c.p.cfg.Virtual {
+			c.fetchElsewhere(req, got)
+		}
 		if row := c.p.rows[r.key]; row.rewrite != nil {
 			row.rewrite(c.p, resp)
 		}
@@ -263,8 +274,7 @@ func (c *conn) virtualFetch(r *request) (exchange, error) {
 		replica = req.ReplicaState.ID
 	}
 	if replica < 0 && r.version < followersAnswer {
-		// It cannot be sent anywhere: the home broker has a replica, mostly.
-		return c.fetch(r)
+		return c.fetch(r) // it cannot be sent anywhere
 	}
 	if replica < 0 {
 		return c.redirectFetch(r, req), nil

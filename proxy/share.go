@@ -86,14 +86,19 @@ func (c *conn) rewriteShares(resp *kmsg.ShareFetchResponse) bool {
 	}
 	refused, records := c.p.refuseShares(resp)
 	if refused && !records {
-		timer := time.NewTimer(shareWait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-c.ctx.Done():
-		}
+		c.pause(shareWait)
 	}
 	return changed || refused
+}
+
+// pause waits, as a broker does before it answers that there is nothing.
+func (c *conn) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
 }
 
 // refuseShares tells whether it has refused any partition, and whether others have records.
