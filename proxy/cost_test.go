@@ -332,7 +332,8 @@ func TestRelayAllocatesNothing(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			trip := roundTrips(t, frames[0], frames[1])
-			if n := testing.AllocsPerRun(runs, func() { trip(t) }); n >= 1 {
+			n := testing.AllocsPerRun(runs, func() { trip(t) })
+			if n >= 1 && !raceEnabled { // its pools drop some of what is given back
 				t.Errorf("%.0f allocations a request", n)
 			}
 		})

@@ -40,32 +40,33 @@ func TestLate(t *testing.T) {
 	}))
 	view := newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("o", topicID(2), 0), ordinaryPart("held", topicID(3), 0))
 	asked := 0
-	late := NewLate([]int16{12794}, func(_, _ int16, _ []byte, err error) ([]byte, error) {
+	notYet := func(_, _ int16, _ []byte, err error) ([]byte, error) {
 		asked++
 		if err == nil {
 			return nil, errors.New("no error to answer with")
 		}
 		return []byte("later"), nil
-	})
-	s := setup{view: view}
-	s.deps = late.Deps(s.deps)
-	_, addr := s.start(t, b)
-	c := dial(t, addr)
-	write := func(topic string) int16 {
-		t.Helper()
-		return c.ask(produceRequest(9, 1, topic, 0)).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode
 	}
-	check := func(when string, want map[string]int16) {
-		t.Helper()
-		for topic, code := range want {
-			if got := write(topic); got != code {
-				t.Errorf("%s: a write to %q gets %d, want %d", when, topic, got, code)
+	serve := func(late *Late) (check func(when string, want map[string]int16)) {
+		s := setup{view: view}
+		s.deps = late.Deps(s.deps)
+		_, addr := s.start(t, b)
+		c := dial(t, addr)
+		return func(when string, want map[string]int16) {
+			t.Helper()
+			for topic, code := range want {
+				resp := c.ask(produceRequest(9, 1, topic, 0)).(*kmsg.ProduceResponse)
+				if got := resp.Topics[0].Partitions[0].ErrorCode; got != code {
+					t.Errorf("%s: a write to %q gets %d, want %d", when, topic, got, code)
+				}
 			}
 		}
 	}
-	check("nothing is known", map[string]int16{"m": retry, "o": retry, "held": retry, "unknown": retry})
+	serve(NewLate([]int16{12794}, notYet))("nothing is known", map[string]int16{"m": retry, "o": retry, "held": retry, "unknown": retry})
 
+	late := NewLate([]int16{12794}, notYet)
 	late.Restored, late.Held = true, func(id ids.UUID) bool { return id == topicID(3) }
+	check := serve(late)
 	dated := map[string]int16{"m": retry, "o": accepted, "held": retry, "unknown": retry}
 	check("saved before", dated)
 	if got, err := (lateMirror{late}).Handle(t.Context(), 12794, 0, "", nil); err != nil || string(got) != "later" || asked != 1 {
