@@ -73,7 +73,7 @@ func (m *Machine) listen(now time.Time) {
 		if m.cfg.Virtual.Is(id) {
 			continue
 		}
-		if m.phase == Collecting && !slices.Contains(m.view.ISR, id) {
+		if m.phase == Collecting && !m.awaits(id) {
 			continue // the takeover does not wait for it
 		}
 		silent := m.isSilent(now, id)
@@ -90,6 +90,16 @@ func (m *Machine) listen(now time.Time) {
 			return
 		}
 	}
+}
+
+// awaits tells whether a takeover has to hear of a real replica: of the members of the ISR; where none of
+// them is real, of those that are eligible, and without any, or without waiting for them, of all.
+func (m *Machine) awaits(id int32) bool {
+	of := m.cfg.Virtual.Real(m.view.ISR)
+	if len(of) == 0 && !m.consent.GiveUp {
+		of = m.cfg.Virtual.Real(m.view.ELR)
+	}
+	return len(of) == 0 || slices.Contains(of, id)
 }
 
 // listens: while a takeover waits for the followers, too. One that cannot reach this broker may

@@ -336,3 +336,37 @@ func TestSilentIsWhoDoesNotFetch(t *testing.T) {
 		})
 	}
 }
+
+// TestSilentAmongAll: without a real member in the ISR a takeover waits for those that are eligible, or
+// for all. One that lives and does not fetch would hold it up for ever.
+func TestSilentAmongAll(t *testing.T) {
+	giveUp := consented
+	giveUp.GiveUp = true
+	for _, tc := range []struct {
+		name    string
+		elr     []int32
+		consent Consent
+		want    bool
+	}{
+		{"nobody is eligible", nil, consented, true},
+		{"it is eligible", []int32{3}, consented, true},
+		{"another one is, and dead", []int32{1}, consented, false},
+		{"that one was given up", []int32{1}, giveUp, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t)
+			r.metadata(func(v *View) {
+				v.ISR, v.ELR, v.LastRealISR = []int32{v1, v2}, tc.elr, []int32{1}
+				v.Brokers[1] = BrokerView{Epoch: 101, Fenced: true}
+			})
+			r.state(chains(nil), tc.consent)
+			for range (maxLag + 2*time.Second) / time.Second {
+				r.fetch(2, 0, lineage.Undefined)
+				r.pass(time.Second)
+			}
+			if s, met := r.find(Silent{}); met != tc.want || met && s.(Silent).Replica != 3 {
+				t.Errorf("met: %t, %+v", met, s)
+			}
+		})
+	}
+}
