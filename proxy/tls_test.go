@@ -144,12 +144,35 @@ func TestTLSOnBothSides(t *testing.T) {
 			t.Fatalf("%d bytes: got %d, %v", size, len(got), err)
 		}
 	}
-	// Resumed sessions name their client as well.
-	s.dialTLS(t).Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.certs) == 0 || s.certs[0] == nil || !s.certs[0].Equal(cert.Leaf) {
-		t.Errorf("Dial saw %v", s.certs)
+}
+
+func TestResumedSessionsNameTheirClients(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		s := startSecure(t, answers(t, func(req kmsg.Request) kmsg.Response { return req.ResponseKind() }), nil)
+		cert := s.ca.Issue(t, pki.Subject{Name: "me"})
+		cfg := &tls.Config{
+			RootCAs: s.ca.Pool(), ServerName: "localhost", Certificates: []tls.Certificate{cert.TLS(t)},
+			ClientSessionCache: tls.NewLRUClientSessionCache(1), MinVersion: version, MaxVersion: version,
+		}
+		for n := range 2 {
+			c, err := tls.Dial("tcp", s.addr, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetDeadline(time.Now().Add(patience))
+			(&client{t, c}).ask(kmsg.NewPtrApiVersionsRequest()) // reads the ticket, too
+			if c.ConnectionState().DidResume != (n > 0) {
+				t.Errorf("connection %d: resumed %v", n, n == 0)
+			}
+			c.Close()
+		}
+		s.mu.Lock()
+		for _, got := range s.certs {
+			if got == nil || !got.Equal(cert.Leaf) {
+				t.Errorf("Dial saw %v", got)
+			}
+		}
+		s.mu.Unlock()
 	}
 }
 
