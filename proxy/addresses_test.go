@@ -150,5 +150,12 @@ func TestNobodyIsSentToReadFromAVirtualReplica(t *testing.T) {
 				b.stop()
 			}
 		}
+		// Answers that are decoded for other reasons go another way.
+		p := &Proxy{cfg: Config{IDs: testVirtual}, deps: Deps{View: view}}
+		resp := &kmsg.FetchResponse{Topics: []kmsg.FetchResponseTopic{{Topic: tc.topic, Partitions: []kmsg.FetchResponseTopicPartition{{PreferredReadReplica: tc.preferred}}}}}
+		changed := rewriteFetch(p, resp)
+		if got := resp.Topics[0].Partitions[0].PreferredReadReplica; got != tc.want || changed != (got != tc.preferred) {
+			t.Errorf("%s, decoded: sent to %d, want %d; changed: %t", name, got, tc.want, changed)
+		}
 	}
 }

@@ -20,9 +20,11 @@ func (c *conn) apiVersions(r *request) (exchange, error) {
 		if err != nil {
 			return exchange{}, err
 		}
-		if req.NodeID == c.p.cfg.IDs.Of(c.p.cfg.Home) {
-			// Not -1: who names a cluster has to name a node, or the broker calls it invalid.
-			req.NodeID = c.p.cfg.Home
+		cluster := c.p.cfg.ClusterID
+		if req.NodeID == c.p.cfg.IDs.Of(c.p.cfg.Home) && (req.ClusterID == nil || cluster == "" || *req.ClusterID == cluster) {
+			// Which real broker answers is not known, the home broker may be down; and who names
+			// a cluster has to name a node. In another cluster the id is left to be refused.
+			req.NodeID, req.ClusterID = -1, nil
 			ex.send = encodeRequest(req, r.correlation, r.clientID)
 		}
 	}

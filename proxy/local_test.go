@@ -125,29 +125,42 @@ func TestApiVersions(t *testing.T) {
 // Who looks for the virtual broker at its listener finds it, although a real one answers; whoever
 // else looks for a broker is told by the broker whether it is the one.
 func TestApiVersionsIdentity(t *testing.T) {
+	const cluster, other, any = "ours", "theirs", ""
 	for name, tc := range map[string]struct {
-		virtual     bool
-		asked, want int32
+		virtual   bool
+		cluster   string
+		node      int32
+		untouched bool // else the broker is asked for nobody
 	}{
-		"client listener, home":      {false, 1, 1},
-		"client listener, another":   {false, 2, 2},
-		"virtual listener, virtual":  {true, 10001, 1},
-		"virtual listener, another":  {true, 10002, 10002},
-		"virtual listener, anything": {true, -1, -1},
+		"client listener, home":                  {false, cluster, 1, true},
+		"client listener, another":               {false, cluster, 2, true},
+		"client listener, virtual":               {false, cluster, 10001, true},
+		"virtual listener, virtual":              {true, cluster, 10001, false},
+		"virtual listener, virtual, any cluster": {true, any, 10001, false},
+		"virtual listener, another cluster's":    {true, other, 10001, true},
+		"virtual listener, another":              {true, cluster, 10002, true},
+		"virtual listener, anybody":              {true, any, -1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got kmsg.ApiVersionsRequest
 			b := startBroker(t, apiBroker(t, 5, func(r *kmsg.ApiVersionsRequest) { got = *r }))
 			s := setup{}
-			s.cfg.Virtual = tc.virtual
+			s.cfg.Virtual, s.cfg.ClusterID = tc.virtual, cluster
 			_, addr := s.start(t, b)
 			req := kmsg.NewPtrApiVersionsRequest()
 			req.Version = 5
 			req.ClientSoftwareName, req.ClientSoftwareVersion = "sw", "1"
-			req.NodeID, req.ClusterID = tc.asked, &testClientID
+			req.NodeID = tc.node
+			if tc.cluster != any {
+				req.ClusterID = &tc.cluster
+			}
 			dial(t, addr).ask(req)
-			if got.NodeID != tc.want || got.ClusterID == nil || *got.ClusterID != testClientID {
-				t.Errorf("the broker was asked for %d of %v, want %d", got.NodeID, got.ClusterID, tc.want)
+			want := *req
+			if !tc.untouched {
+				want.NodeID, want.ClusterID = -1, nil
+			}
+			if got.NodeID != want.NodeID || (got.ClusterID == nil) != (want.ClusterID == nil) || got.ClusterID != nil && *got.ClusterID != *want.ClusterID {
+				t.Errorf("the broker was asked for %d of %v, want %d of %v", got.NodeID, got.ClusterID, want.NodeID, want.ClusterID)
 			}
 		})
 	}

@@ -30,6 +30,8 @@ type Config struct {
 	IDs ids.Virtual
 	// Home is the node id of the real broker behind the proxy.
 	Home int32
+	// ClusterID is the cluster's id, which clients of a virtual listener may ask for; empty: any.
+	ClusterID string
 	// Hosts, Advertised and Compute say what clients are told instead of the addresses that the
 	// brokers advertise: by node id, by what is advertised, and by computing it. With none of
 	// them the brokers advertise their proxies themselves. With any of them a broker that has

@@ -80,7 +80,7 @@ func (s *realSetup) testRaw(t *testing.T) {
 				t.Errorf("%s: broker and proxy differ\n%x\n%x", name, want, got)
 				return want
 			}
-			s.rawApiVersions(t, both)
+			s.rawAPIVersions(t, both)
 			s.rawUnknown(t, both)
 			s.rawAnswers(t, direct, both)
 		})
@@ -89,8 +89,8 @@ func (s *realSetup) testRaw(t *testing.T) {
 
 type bothFunc func(t *testing.T, name string, frame []byte) (brokers []byte)
 
-// rawApiVersions is KIP-511 and KIP-1242.
-func (s *realSetup) rawApiVersions(t *testing.T, both bothFunc) {
+// rawAPIVersions is KIP-511 and KIP-1242.
+func (s *realSetup) rawAPIVersions(t *testing.T, both bothFunc) {
 	for version := int16(0); version <= 5; version++ {
 		req := kmsg.NewPtrApiVersionsRequest()
 		req.Version = version

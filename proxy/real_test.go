@@ -531,7 +531,7 @@ func (s *realSetup) testVirtual(t *testing.T) {
 		return fmt.Append(nil, resp.(*kmsg.DescribeClusterResponse).ClusterAuthorizedOperations > 0), nil
 	}}
 	p, err := New(Config{
-		Name: "virtual", Virtual: true, IDs: testVirtual, Home: 1,
+		Name: "virtual", Virtual: true, IDs: testVirtual, Home: 1, ClusterID: s.cluster.ID(),
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", node.Addr(harness.ListenerInternal))
@@ -577,6 +577,19 @@ func (s *realSetup) testVirtual(t *testing.T) {
 	av.ClientSoftwareName, av.ClientSoftwareVersion = "test", "1"
 	if resp := c.ask(av).(*kmsg.ApiVersionsResponse); resp.ErrorCode != 0 || len(resp.ApiKeys) < 30 {
 		t.Errorf("ApiVersions %+v", resp)
+	}
+	// KIP-1242: who looks for the virtual broker has found it, but not in another cluster.
+	const rebootstrapRequired = 129
+	ours, theirs := s.cluster.ID(), "another"
+	for _, asked := range []struct {
+		cluster *string
+		node    int32
+		want    int16
+	}{{&ours, 10001, 0}, {nil, 10001, 0}, {&theirs, 10001, rebootstrapRequired}, {&ours, 10002, rebootstrapRequired}, {&ours, 1, 0}} {
+		av.Version, av.ClusterID, av.NodeID = 5, asked.cluster, asked.node
+		if resp := c.ask(av).(*kmsg.ApiVersionsResponse); resp.ErrorCode != asked.want {
+			t.Errorf("%+v: error %d", asked, resp.ErrorCode)
+		}
 	}
 	dirs := kmsg.NewPtrDescribeLogDirsRequest()
 	dirs.Version = 4

@@ -558,6 +558,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 			behind = func() []string { return cfg.HomeBroker[:1] }
 		}
 		pc := proxyConfig(cfg, c.home.ID)
+		pc.ClusterID = c.id
 		pc.Name, pc.Virtual, pc.TLS, pc.Dial = name, true, secure, proxy.Dialer(behind, t.relayVirtual(cfg, stands))
 		if err := add(pc, addressOf(l)); err != nil {
 			return nil, err
