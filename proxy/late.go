@@ -90,7 +90,8 @@ func (l *Late) unknown(v View, t readonly.Topic) bool {
 	if !l.dated() {
 		return false
 	}
-	id, known := t.ID, false
+	id := t.ID
+	var known bool
 	if id.IsZero() {
 		id, known = v.Topic(t.Name)
 	} else {

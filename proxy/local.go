@@ -95,6 +95,15 @@ func (p *Proxy) mirrorCoordinatorOf(key string, cluster *kmsg.DescribeClusterRes
 	return protocol.Errorf(errCoordinatorNotAvailable, "mirror %q is coordinated beside broker %d, which is not alive or has no address for clients", key, home)
 }
 
+// listGroups and listTransactions answer for the virtual broker, which coordinates nothing.
+func (c *conn) listGroups(r *request) (exchange, error) {
+	return c.local(r.header, kmsg.NewPtrListGroupsResponse()), nil
+}
+
+func (c *conn) listTransactions(r *request) (exchange, error) {
+	return c.local(r.header, kmsg.NewPtrListTransactionsResponse()), nil
+}
+
 // describeLogDirs answers for the virtual broker, which has no log.
 func (c *conn) describeLogDirs(r *request) (exchange, error) {
 	return c.local(r.header, kmsg.NewPtrDescribeLogDirsResponse()), nil

@@ -150,6 +150,8 @@ func table() []row {
 		{key: int16(kmsg.AlterReplicaLogDirs), max: 2, at: atBoth, handle: (*conn).alterReplicaLogDirs, why: "replicas of a mirror partition do not move"},
 
 		// What relaying makes senseless: the home broker would answer for itself.
+		{key: int16(kmsg.ListGroups), max: 5, at: atVirtual, handle: (*conn).listGroups, why: "a virtual broker coordinates no group; who asks all brokers would be told of the home broker's twice"},
+		{key: int16(kmsg.ListTransactions), max: 2, at: atVirtual, handle: (*conn).listTransactions, why: "as ListGroups"},
 		{
 			key: int16(kmsg.DescribeLogDirs), max: 5, at: atVirtual, handle: (*conn).describeLogDirs,
 			why: "a virtual broker has no log; the home broker's would be counted twice",

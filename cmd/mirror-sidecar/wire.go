@@ -564,6 +564,9 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 			return nil, err
 		}
 	}
+	if err := watchHostRules(lc, cfg, c, listeners, t, h, log); err != nil {
+		return nil, err
+	}
 	// Registered last and gone first: whoever is told of the virtual broker finds it
 	// listening.
 	lc.Append(fx.Hook{

@@ -43,6 +43,7 @@ func additions() []row {
 		{proves: "A11.1 what counts as chaos", run: chaosCounts},
 		{proves: "A6.5 evict", run: evicts, alone: true},
 		{proves: "A12.1 sidecars that end, and that are replaced", run: replacedSidecar, alone: true},
+		{proves: "A14.1 rules by the address of clients", run: hostRules, alone: true},
 		{proves: "A12.2 a crashed sidecar", run: crashedSidecar, alone: true},
 		// The last one: clients that meet another cluster do not find back.
 		{proves: "C4.18 another cluster at the source's address", run: sourceChanged, alone: true},

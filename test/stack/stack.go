@@ -309,6 +309,17 @@ func (c *Sidecar) Launch(ctx context.Context) error {
 	return c.launch(ctx)
 }
 
+// StartWith is Start with more arguments.
+func (c *Sidecar) StartWith(ctx context.Context, args ...string) error {
+	if c.Running() {
+		return fmt.Errorf("sidecar %d runs already", c.Broker)
+	}
+	if err := c.launch(ctx, args...); err != nil {
+		return err
+	}
+	return c.WaitReady(ctx)
+}
+
 // TakeOver starts another process beside the one that runs, which has that one end and takes its
 // place, and returns when that has happened and the new one is ready.
 func (c *Sidecar) TakeOver(ctx context.Context) error {

@@ -1,0 +1,133 @@
+package hostrules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// lookTimeout bounds one look.
+	lookTimeout = 20 * time.Second
+	// shown is how many rules are listed; the rest is counted.
+	shown = 20
+)
+
+// Config of a Watch.
+type Config struct {
+	// Home is asked: the broker of this id, at whose listeners of these names clients come
+	// through the proxy.
+	Home      requester
+	Broker    int32
+	Listeners []string
+	// Every is how often.
+	Every time.Duration
+	// Ignored says that rules keep nobody from being ready.
+	Ignored bool
+}
+
+// Watch looks for rules again and again.
+type Watch struct {
+	cfg  Config
+	log  *slog.Logger
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu     sync.Mutex // guards the following
+	looked bool
+	found  []string
+	failed error // of the last look
+}
+
+// NewWatch returns a watch that does not look yet.
+func NewWatch(cfg Config, log *slog.Logger) *Watch {
+	return &Watch{cfg: cfg, log: log, stop: func() {}, done: make(chan struct{})}
+}
+
+// Start looks in the background until Stop.
+func (w *Watch) Start(ctx context.Context) error {
+	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(w.done)
+		tick := time.NewTicker(w.cfg.Every)
+		defer tick.Stop()
+		for {
+			w.look(ctx)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// Stop ends the looking.
+func (w *Watch) Stop(ctx context.Context) error {
+	w.stop()
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *Watch) look(ctx context.Context) {
+	once, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	found, err := Find(once, w.cfg.Home, w.cfg.Broker, w.cfg.Listeners)
+	if ctx.Err() != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil && w.looked {
+		// A rule is not gone because nobody could be asked.
+		found = append(found, w.found...)
+		slices.Sort(found)
+		found = slices.Compact(found)
+	}
+	if !slices.Equal(found, w.found) {
+		w.log.Warn("rules by the address of clients have changed; brokers see the address of the sidecar", "rules", list(found), "ignored", w.cfg.Ignored)
+	}
+	w.looked, w.found, w.failed = true, found, err
+}
+
+// Ready returns the list of rules as an error, unless they are ignored.
+func (w *Watch) Ready() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.cfg.Ignored:
+		return nil
+	case !w.looked:
+		return errors.New("not looked for yet")
+	case len(w.found) > 0:
+		return fmt.Errorf("brokers decide by the address of clients, and see the sidecar's; take these rules away, or start with --allow-host-rules-ignored: %s", list(w.found))
+	}
+	return nil
+}
+
+// Warn returns what does not keep the sidecar from being ready.
+func (w *Watch) Warn() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cfg.Ignored && len(w.found) > 0 {
+		return fmt.Errorf("ignored, though brokers see the sidecar's address: %s", list(w.found))
+	}
+	return w.failed
+}
+
+func list(found []string) string {
+	if more := len(found) - shown; more > 0 {
+		return fmt.Sprintf("%s; and %d more", strings.Join(found[:shown], "; "), more)
+	}
+	return strings.Join(found, "; ")
+}
