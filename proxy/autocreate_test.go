@@ -47,12 +47,16 @@ func TestStateTopicIsNotCreatedByAsking(t *testing.T) {
 		s.cfg.Virtual = virtual
 		_, addr := s.start(t, b)
 		c := dial(t, addr)
-		many := make([]string, 4000) // more than is looked at without reading a request whole
+		many := make([]string, 3000) // more than is looked at without reading a request whole
 		for i := range many {
 			many[i] = strings.Repeat("x", 20) + string(rune('a'+i%26))
 		}
 		for version := int16(0); version <= 13; version++ {
-			for _, others := range [][]string{nil, {"o", "p"}, many} {
+			asks := [][]string{nil, {"o", "p"}}
+			if version%9 == 0 {
+				asks = append(asks, many)
+			}
+			for _, others := range asks {
 				resp := c.ask(request(version, append(slices.Clone(others), stateTopic)...)).(*kmsg.MetadataResponse)
 				got, all := asked()
 				if all || !slices.Equal(got, others) {
