@@ -35,14 +35,22 @@ func TestConsumers(t *testing.T) {
 	e.mirrorTopics(t, plain, growing, handed, lagging)
 	e.mirrored(t, plain)
 
-	t.Run("fetch", e.testFetch)
-	t.Run("offsets", e.testOffsets)
-	t.Run("epochs", e.testEpochs)
-	t.Run("producers", e.testProducers)
-	t.Run("described", e.testDescribed)
-	t.Run("sessions", e.testSessions)
-	t.Run("virtual", e.testVirtual)
-	t.Run("share", e.testShare)
+	t.Run("quiet", func(t *testing.T) {
+		t.Run("share", func(t *testing.T) {
+			t.Parallel()
+			e.testShare(t)
+		})
+		t.Run("answers", func(t *testing.T) {
+			t.Parallel()
+			t.Run("fetch", e.testFetch)
+			t.Run("offsets", e.testOffsets)
+			t.Run("epochs", e.testEpochs)
+			t.Run("producers", e.testProducers)
+			t.Run("described", e.testDescribed)
+			t.Run("sessions", e.testSessions)
+			t.Run("virtual", e.testVirtual)
+		})
+	})
 	t.Run("handed", e.testHanded)
 	t.Run("lagging", e.testLagging)
 }

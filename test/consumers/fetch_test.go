@@ -164,10 +164,13 @@ func (e *env) testFetch(t *testing.T) {
 						ask := func(s side, p producers) answer {
 							return p.answer(t, fetchOne(t, s, addFetch(fetchRequest(version, 0, -1, isolation), s, plain, partition, offset)))
 						}
-						want, got := ask(source, known), ask(s, here)
-						if !reflect.DeepEqual(want, got) {
-							t.Errorf("%s: v%d, isolation level %d, partition %d at %d:\n%+v\nthe source:\n%+v", s.name, version, isolation, partition, offset, got, want)
-						}
+						e.same(t, func() string {
+							want, got := ask(source, known), ask(s, here)
+							if reflect.DeepEqual(want, got) {
+								return ""
+							}
+							return fmt.Sprintf("%s: v%d, isolation level %d, partition %d at %d:\n%+v\nthe source:\n%+v", s.name, version, isolation, partition, offset, got, want)
+						})
 					}
 				}
 			}

@@ -194,7 +194,7 @@ func planned(steps int) (visible, aborted int) {
 // testHanded reads a topic while its leaders change and while it is handed back, record by record.
 func (e *env) testHanded(t *testing.T) {
 	const after = 40
-	steps := 300
+	steps := 200
 	if harness.Full() {
 		steps = 2500
 	}

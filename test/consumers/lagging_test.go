@@ -18,6 +18,9 @@ import (
 // testLagging cuts the replica that clients are shown as the leader off from the virtual brokers, so that
 // it falls out of the ISR while it lives: consumers go to another one, and miss nothing.
 func (e *env) testLagging(t *testing.T) {
+	if !harness.Full() {
+		t.Skip("takes the time that a replica may be late; in the full form")
+	}
 	src := e.srcClient(t)
 	n := 0
 	write := func(count int) {

@@ -69,15 +69,18 @@ func (e *env) testOffsets(t *testing.T) {
 							resp := w.ask(t, offsetsRequest(version, plain, partition, isolation, ts)).(*kmsg.ListOffsetsResponse)
 							return resp.Topics[0].Partitions[0]
 						}
-						want, got := ask(w), ask(here)
-						// Epochs are each cluster's own; there is one, or there is none.
-						if (want.LeaderEpoch < 0) != (got.LeaderEpoch < 0) {
-							t.Errorf("%s: v%d, isolation level %d, partition %d at time %d: epoch %d, at the source %d", s.name, version, isolation, partition, ts, got.LeaderEpoch, want.LeaderEpoch)
-						}
-						want.LeaderEpoch, got.LeaderEpoch = 0, 0
-						if fmt.Sprint(want) != fmt.Sprint(got) {
-							t.Errorf("%s: v%d, isolation level %d, partition %d at time %d:\n%+v\nthe source:\n%+v", s.name, version, isolation, partition, ts, got, want)
-						}
+						e.same(t, func() string {
+							want, got := ask(w), ask(here)
+							// Epochs are each cluster's own; there is one, or there is none.
+							epoch := (want.LeaderEpoch < 0) == (got.LeaderEpoch < 0)
+							if epoch {
+								want.LeaderEpoch, got.LeaderEpoch = 0, 0
+							}
+							if fmt.Sprint(want) == fmt.Sprint(got) {
+								return ""
+							}
+							return fmt.Sprintf("%s: v%d, isolation level %d, partition %d at time %d:\n%+v\nthe source:\n%+v", s.name, version, isolation, partition, ts, got, want)
+						})
 					}
 				}
 			}
@@ -132,7 +135,7 @@ func (e *env) testEpochs(t *testing.T) {
 		}
 		for _, s := range append(e.proxies(t), e.virtuals(t)...) {
 			here := s.wire
-			now := current(e.proxies(t)[0], partition)
+			proxy := e.proxies(t)[0]
 			for version := int16(2); version <= 4; version++ {
 				for _, tc := range []struct{ current, epoch int32 }{
 					{-1, 0}, {0, 0}, {0, 1}, {-1, 5}, {1, 0}, {-1, -1},
@@ -152,14 +155,23 @@ func (e *env) testEpochs(t *testing.T) {
 						}
 						return fmt.Sprintf("error %d, epoch %s, end %d", p.ErrorCode, found, p.EndOffset)
 					}
-					if want, got := ask(w, srcNow), ask(here, now); want != got {
-						t.Errorf("%s: v%d, partition %d, current epoch %+d, epoch %+d: %s; the source: %s", s.name, version, partition, tc.current, tc.epoch, got, want)
-					}
+					e.same(t, func() string {
+						want, got := ask(w, srcNow), ask(here, current(proxy, partition))
+						if want == got {
+							return ""
+						}
+						return fmt.Sprintf("%s: v%d, partition %d, current epoch %+d, epoch %+d: %s; the source: %s", s.name, version, partition, tc.current, tc.epoch, got, want)
+					})
 				}
 			}
-			if p := here.ask(t, epochRequest(4, plain, partition, now-1, 0)).(*kmsg.OffsetForLeaderEpochResponse).Topics[0].Partitions[0]; now > 0 && p.ErrorCode != kerr.FencedLeaderEpoch.Code {
-				t.Errorf("%s: an old epoch gets error %d", s.name, p.ErrorCode)
-			}
+			e.same(t, func() string {
+				now := current(proxy, partition)
+				p := here.ask(t, epochRequest(4, plain, partition, now-1, 0)).(*kmsg.OffsetForLeaderEpochResponse).Topics[0].Partitions[0]
+				if now == 0 || p.ErrorCode == kerr.FencedLeaderEpoch.Code {
+					return ""
+				}
+				return fmt.Sprintf("%s: an old epoch gets error %d", s.name, p.ErrorCode)
+			})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -16,33 +17,38 @@ func (e *env) testVirtual(t *testing.T) {
 	const partition = 1
 	known := learn(t, source, plain, partition, 0)
 	here := learn(t, e.proxies(t)[0], plain, partition, 0)
-	leader := e.leads(t, plain, partition).VirtualID()
 	hw := fetchOne(t, source, addFetch(fetchRequest(maxFetch, 0, -1, 0), source, plain, partition, 0)).HighWatermark
 	for i, s := range e.virtuals(t) {
 		for version := minFetch; version <= maxFetch; version++ {
 			for isolation := range int8(2) {
 				for _, offset := range []int64{0, 8, hw - 1, hw, hw + 1} {
-					got := fetchOne(t, s, addFetch(fetchRequest(version, 0, -1, isolation), s, plain, partition, offset))
-					switch {
-					case version < 11:
-						want := known.answer(t, fetchOne(t, source, addFetch(fetchRequest(version, 0, -1, isolation), source, plain, partition, offset)))
-						if got := here.answer(t, got); !reflect.DeepEqual(want, got) {
-							t.Errorf("%s: v%d, isolation level %d, at %d:\n%+v\nthe source:\n%+v", s.name, version, isolation, offset, got, want)
-						}
-					case e.dst.Sidecars[i].VirtualID() == leader:
-						if got.ErrorCode != 0 || got.PreferredReadReplica < 1 || got.PreferredReadReplica > brokers || len(got.RecordBatches) > 0 {
-							t.Errorf("%s: v%d: %+v", s.name, version, got)
-						}
-					default:
-						if got.ErrorCode != kerr.NotLeaderForPartition.Code {
-							t.Errorf("%s: v%d: error %d", s.name, version, got.ErrorCode)
-						}
-					}
+					e.same(t, func() string {
+						return virtualDiffers(t, e, source, s, i, version, isolation, offset, known, here)
+					})
 				}
 			}
 		}
 	}
 	e.saramaAround(t)
+}
+
+// virtualDiffers compares one Fetch, and tells of a difference.
+func virtualDiffers(t *testing.T, e *env, source, s side, i int, version int16, isolation int8, offset int64, known, here producers) string {
+	const partition = 1
+	got := fetchOne(t, s, addFetch(fetchRequest(version, 0, -1, isolation), s, plain, partition, offset))
+	leads := e.leads(t, plain, partition) == e.dst.Sidecars[i]
+	switch {
+	case version < 11:
+		want := known.answer(t, fetchOne(t, source, addFetch(fetchRequest(version, 0, -1, isolation), source, plain, partition, offset)))
+		if got := here.answer(t, got); !reflect.DeepEqual(want, got) {
+			return fmt.Sprintf("%s: v%d, isolation level %d, at %d:\n%+v\nthe source:\n%+v", s.name, version, isolation, offset, got, want)
+		}
+	case leads && (got.ErrorCode != 0 || got.PreferredReadReplica < 1 || got.PreferredReadReplica > brokers || len(got.RecordBatches) > 0):
+		return fmt.Sprintf("%s: v%d: %+v", s.name, version, got)
+	case !leads && got.ErrorCode != kerr.NotLeaderForPartition.Code:
+		return fmt.Sprintf("%s, which does not lead: v%d: error %d", s.name, version, got.ErrorCode)
+	}
+	return ""
 }
 
 // saramaAround reads with a client that is older than fetches from followers.
