@@ -218,6 +218,8 @@ func lags(t *testing.T, e *env) {
 	const more = 4 * bufferBytes
 	e.fill(t, more)
 	e.inISR(t, victim.ID(), bulk, 0, false)
+	// While it was in sync the sidecar kept what it lacks, and read no more.
+	e.mirrored(t)
 	if err := victim.Resume(); err != nil {
 		t.Fatal(err)
 	}
