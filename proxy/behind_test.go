@@ -348,6 +348,27 @@ func TestRaisedFetchIsNotAnsweredByOrdinaryFollowers(t *testing.T) {
 	}
 }
 
+// Who may not read a topic, or is behind a leader's epoch, is told so also by a broker that does not lead:
+// NOT_LEADER_OR_FOLLOWER instead would have the client ask for ever.
+func TestRaisedFetchKeepsWhatIsRefused(t *testing.T) {
+	led := ordinaryPart("o", topicID(2), 1)
+	led.Leader = 2
+	view := newFakeView(mirrorPart("m", topicID(1), 0), mirrorPart("m", topicID(1), 1), ordinaryPart("o", topicID(2), 0), led)
+	const fencedEpoch, unknownEpoch int16 = 74, 75
+	for version := int16(4); version < followersAnswer; version++ {
+		for _, code := range []int16{errTopicAuthorization, errUnknownTopicOrPartition, fencedEpoch, unknownEpoch} {
+			b := startBroker(t, wholeBroker(t, 100, func(string, ids.UUID, int32) int16 { return code }))
+			_, addr := (&setup{view: view}).start(t, b)
+			resp := dial(t, addr).ask(fetchBoth(version, view, 0, 0, "m", "o")).(*kmsg.FetchResponse)
+			for i := range 4 {
+				if got := resp.Topics[i/2].Partitions[i%2].ErrorCode; got != code {
+					t.Errorf("v%d, the broker answers %d: partition %d: error %d", version, code, i, got)
+				}
+			}
+		}
+	}
+}
+
 // leaderElsewhere is the virtual broker 10002; it knows where epochs of topic m end.
 type leaderElsewhere struct{ down bool }
 

@@ -232,13 +232,19 @@ func (p *Proxy) unbelieved(resp *kmsg.FetchResponse, version int16) {
 		for j := range t.Partitions {
 			rp := &t.Partitions[j]
 			switch {
-			case version < followersAnswer && p.realFollower(t.Topic, rp.Partition):
+			case version < followersAnswer && followerSays(rp.ErrorCode) && p.realFollower(t.Topic, rp.Partition):
 				*rp = refusedFetch(rp.Partition, errNotLeaderOrFollower)
 			case rp.ErrorCode == errOffsetOutOfRange && p.isBehind(t.Topic, t.TopicID, version >= fetchTopicIDs, rp.Partition):
 				rp.ErrorCode = notYet(version)
 			}
 		}
 	}
+}
+
+// followerSays tells whether an error, or none, is what a follower says of its log; what it refuses
+// otherwise (rights, epochs) a broker finds before it looks who leads.
+func followerSays(code int16) bool {
+	return code == errNone || code == errOffsetOutOfRange || code == errOffsetNotAvailable
 }
 
 // realFollower tells whether another real broker than home leads a partition.

@@ -189,8 +189,9 @@ func (s *toolScript) topics() {
 	r := add("count", "--describe", "--topic", made)
 	r.Until, r.Tidy = "PartitionCount: 3", keep("PartitionCount", false)
 	add("list", "--list", "--exclude-internal").Tidy = ours
-	add("under replicated", "--describe", "--under-replicated-partitions")
-	add("under min isr", "--describe", "--under-min-isr-partitions")
+	// What was made a moment ago is not known to every broker yet.
+	add("under replicated", "--describe", "--under-replicated-partitions").Until = "^exit 0\\s*$"
+	add("under min isr", "--describe", "--under-min-isr-partitions").Until = "^exit 0\\s*$"
 	add("unavailable", "--describe", "--unavailable-partitions")
 	add("overrides", "--describe", "--topics-with-overrides", "--exclude-internal").Tidy = func(text string) string {
 		return blank("Partitions?Count: .*Configs")(ours(text))

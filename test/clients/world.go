@@ -267,7 +267,14 @@ func (w *world) createTopics(ctx context.Context, names []string) error {
 			return err
 		}
 	}
-	return nil
+	// A broker tells of a topic before it leads it, and a producer without acknowledgements would not hear of that.
+	return harness.Await(ctx, startLimit, func(ctx context.Context) error {
+		ends, err := w.admin.ListEndOffsets(ctx, names...)
+		if err != nil {
+			return err
+		}
+		return ends.Error()
+	})
 }
 
 // direct and proxied are the two ways.
