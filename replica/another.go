@@ -8,16 +8,12 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
 )
 
-// another tells whether the source's log is certainly not the one that real replicas hold below an
+// another tells whether the source's log is certainly not the one that these real replicas hold below an
 // offset, although their epochs agree: a source that was restored from a backup goes on under epochs
 // that were used before. The last batch that the replicas show is compared. What the cleaner took out
 // on either side, what the source deleted below start, and replicas that do not answer, prove nothing.
-func (p *partition) another(ctx context.Context, src Source, below, start int64) (bool, error) {
-	img := p.m.image.Partition(p.tp)
-	if img == nil {
-		return false, nil
-	}
-	here := p.lastShown(ctx, p.m.cfg.Virtual.Real(img.ISR), below)
+func (p *partition) another(ctx context.Context, src Source, of []int32, below, start int64) (bool, error) {
+	here := p.lastShown(ctx, of, below)
 	if here == nil || here.LastOffset() < start {
 		return false, nil
 	}

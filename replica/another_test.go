@@ -88,7 +88,7 @@ func TestAnotherLog(t *testing.T) {
 		{"nothing here", other, nil, 0, false},
 	} {
 		src := &heldSource{batch: tc.there, err: tc.err, asked: -1}
-		got, err := p.another(t.Context(), src, tc.below, 0)
+		got, err := p.another(t.Context(), src, []int32{0}, tc.below, 0)
 		if got != tc.want || !errors.Is(err, tc.err) {
 			t.Errorf("%s: %t, %v", tc.name, got, err)
 		}
@@ -105,17 +105,17 @@ func TestAnotherLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	cut := &heldSource{batch: other, asked: -1}
-	if _, err := p.another(t.Context(), cut, 5, 0); err != nil || cut.asked != 4 {
+	if _, err := p.another(t.Context(), cut, []int32{0}, 5, 0); err != nil || cut.asked != 4 {
 		t.Errorf("the batch [3, 5] is compared at %d, %v", cut.asked, err)
 	}
 	// What the source has deleted is not asked for: retention on an idle topic takes everything.
 	src := &heldSource{batch: other, err: errors.New("out of range"), asked: -1}
-	if got, err := p.another(t.Context(), src, 3, 3); got || err != nil || src.asked != -1 {
+	if got, err := p.another(t.Context(), src, []int32{0}, 3, 3); got || err != nil || src.asked != -1 {
 		t.Errorf("deleted up to there: %t, %v, asked for offset %d", got, err, src.asked)
 	}
 	// A replica that does not answer proves nothing.
 	img.Set(nil, []metadata.Broker{}, nil)
-	if got, err := p.another(t.Context(), &heldSource{batch: other}, 3, 0); got || err != nil {
+	if got, err := p.another(t.Context(), &heldSource{batch: other}, []int32{0}, 3, 0); got || err != nil {
 		t.Error(got, err)
 	}
 }
@@ -182,7 +182,7 @@ func TestAnotherLogAsSomeReplicaShowsIt(t *testing.T) {
 		t.Fatal(first, err)
 	}
 	src := &heldSource{asked: -1}
-	if _, err := p.another(t.Context(), src, 3, 0); err != nil || src.asked != 2 {
+	if _, err := p.another(t.Context(), src, []int32{1 - leader, leader}, 3, 0); err != nil || src.asked != 2 {
 		t.Errorf("compared at %d, %v", src.asked, err)
 	}
 }

@@ -366,7 +366,7 @@ func (p *partition) highWatermarks(ctx context.Context, a leading.AskHighWaterma
 
 func (p *partition) probe(ctx context.Context, a leading.ProbeSource, seq int) {
 	p.mu.Lock()
-	mt := p.mirror
+	mt, of := p.mirror, p.machine.Reference()
 	p.mu.Unlock()
 	var res fetcher.ProbeResult
 	var told, another bool
@@ -376,7 +376,7 @@ func (p *partition) probe(ctx context.Context, a leading.ProbeSource, seq int) {
 			res, err = src.Probe(ctx, p.topic, p.tp.Partition, a.Offset, a.LastFetchedEpoch)
 		}
 		if err == nil && a.LastFetchedEpoch >= 0 && res.ErrorCode == 0 && res.Diverging == nil {
-			another, err = p.another(ctx, src, a.Offset, res.LogStart)
+			another, err = p.another(ctx, src, of, a.Offset, res.LogStart)
 		}
 		if err != nil && !told && ctx.Err() == nil {
 			told = true

@@ -1159,6 +1159,10 @@ func (m *Machine) Status() Status {
 	}
 }
 
+// Reference returns the real replicas from whose logs S was computed: with a real member in the ISR these
+// are its real members, without one the one that goes for having all data.
+func (m *Machine) Reference() []int32 { return slices.Clone(m.ref) }
+
 // Chain returns the lineage in force now, for OffsetForLeaderEpoch and describe.
 func (m *Machine) Chain() lineage.Chain { return slices.Clone(m.chain) }
 

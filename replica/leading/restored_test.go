@@ -1,6 +1,7 @@
 package leading
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
@@ -182,4 +183,21 @@ func TestConsentWhileFollowersAreWaitedFor(t *testing.T) {
 		r.fetch(id, 80, 4)
 	}
 	again(AskingHW)
+}
+
+// Also without a real member in the ISR the source is compared with the log that counts.
+func TestR7ReferenceIsCompared(t *testing.T) {
+	r := restored(t, consented)
+	if got := r.m.Reference(); !slices.Equal(got, []int32{1, 2, 3}) {
+		t.Errorf("members: %v", got)
+	}
+	r = alone(t)
+	r.metadata(func(v *View) { v.Brokers[3] = BrokerView{Epoch: 103} })
+	r.state(oneChain(), consented)
+	r.fetch(1, 60, 4)
+	r.fetch(2, 70, 4)
+	r.fetch(3, 80, 4)
+	if got := r.m.Reference(); !slices.Equal(got, []int32{3}) {
+		t.Errorf("without a member: %v", got)
+	}
 }

@@ -183,12 +183,12 @@ func (w *simWorld) failing(v *simVirt) {
 
 // another is the driver's look at whether the source holds what replicas show.
 func (w *simWorld) another(v *simVirt, a ProbeSource) bool {
-	if a.LastFetchedEpoch < 0 || v.view == nil {
+	if a.LastFetchedEpoch < 0 {
 		return false
 	}
 	var best simBatch
 	at := int64(-1)
-	for _, id := range simVirtual.Real(v.view.isr) {
+	for _, id := range v.m.Reference() {
 		r := w.byID(id)
 		if o := min(a.Offset, r.hw) - 1; r.up && o > at {
 			if b, ok := r.log.at(o); ok && o >= w.source.start {
