@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -262,5 +263,35 @@ func TestProviders(t *testing.T) {
 	}
 	if _, err := (Providers{}).Expand(Properties{"k": "${file:" + in + ":pw}"}); err == nil {
 		t.Error("nothing is allowed by default")
+	}
+}
+
+func TestConnectionsPerIP(t *testing.T) {
+	for v, want := range map[string]map[string]int{
+		"":                              {},
+		"10.0.0.1:5, [2001:db8::1]:0":   {"10.0.0.1": 5, "2001:db8::1": 0},
+		"2001:db8::1:7":                 {"2001:db8::1": 7},
+		"::ffff:10.0.0.1:3":             {"10.0.0.1": 3},
+		"10.0.0.1":                      nil,
+		"some-host:5":                   nil,
+		"10.0.0.1:-1":                   nil,
+		"10.0.0.1:5,10.0.0.2:very-many": nil,
+	} {
+		got, err := parsePerIP(v)
+		if (err != nil) != (want == nil) {
+			t.Errorf("%q: error %v", v, err)
+			continue
+		}
+		if want == nil {
+			continue
+		}
+		if len(got) != len(want) {
+			t.Errorf("%q: %v, want %v", v, got, want)
+		}
+		for ip, n := range want {
+			if got[netip.MustParseAddr(ip)] != n {
+				t.Errorf("%q: %v, want %v", v, got, want)
+			}
+		}
 	}
 }

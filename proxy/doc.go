@@ -20,6 +20,13 @@
 // waits for one. The correlation id is compared all the same, and a connection that
 // is out of step is closed.
 //
+// Everything that a connection holds is bounded, and so is every wait: one goroutine for all
+// looks at them now and then, and asks the kernel who stands still (tend.go). Each end has a
+// reason, which is logged and counted (ends.go). How many there may be is in limits.go.
+//
+// A proxy may begin before the rest of the sidecar is there, and go on when that has gone
+// (late.go): ordinary topics need none of it.
+//
 // # Interception
 //
 // A frame is relayed untouched, and streamed, unless its API key is in the table of
