@@ -98,8 +98,7 @@ func (c *cell) expectPlanted(r *row) {
 	}
 	switch {
 	case noticed:
-		c.Outcome = outcomeEqual
-		c.Details = []string{"what was planted was noticed"}
+		c.Outcome, c.Details = outcomeNoticed, nil
 	case c.Outcome == outcomeEqual && c.Part == seesRacks(r):
 		c.Outcome = outcomeBroken
 		c.Details = append(c.Details, "what was planted was not noticed")
