@@ -189,7 +189,7 @@ func start(t *testing.T) *env {
 	return e
 }
 
-// run starts a source, and a destination of one broker with its sidecar.
+// run starts a source, and a destination with its sidecars, of one broker unless more are asked for.
 func (e *env) run(t *testing.T, cfg stack.Config) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -201,7 +201,7 @@ func (e *env) run(t *testing.T, cfg stack.Config) {
 		return err
 	})
 	group.Go(func() (err error) {
-		cfg.Kafka.Name, cfg.Kafka.Brokers, cfg.Kafka.Log, cfg.Bin = "destination", 1, log, os.Getenv(binEnv)
+		cfg.Kafka.Name, cfg.Kafka.Brokers, cfg.Kafka.Log, cfg.Bin = "destination", max(1, cfg.Kafka.Brokers), log, os.Getenv(binEnv)
 		e.dst, err = stack.Start(ctx, cfg)
 		return err
 	})
@@ -216,8 +216,14 @@ func (e *env) run(t *testing.T, cfg stack.Config) {
 			return
 		}
 		if t.Failed() {
-			t.Logf("the sidecar:\n%s", e.dst.Sidecars[0].LogTail())
-			t.Logf("the end of the log of the broker:\n%s", e.dst.Cluster.Nodes()[0].LogTail())
+			for _, c := range e.dst.Sidecars {
+				t.Logf("sidecar %d:\n%s", c.Broker, c.LogTail())
+			}
+			if e.dst.Cluster != nil {
+				for _, n := range e.dst.Cluster.Nodes() {
+					t.Logf("the end of the log of %s:\n%s", n, n.LogTail())
+				}
+			}
 		}
 		if err := e.dst.Stop(); err != nil {
 			t.Error(err)

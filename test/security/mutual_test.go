@@ -40,7 +40,9 @@ func TestMutualTLS(t *testing.T) {
 	}
 	e.run(t, stack.Config{
 		Kafka: harness.Config{
+			Brokers: 2, // so that brokers and sidecars talk to each other
 			Properties: map[string]string{
+				"default.replication.factor":     "2",
 				"listener.security.protocol.map": "INTERNAL:SSL,CLIENT:SSL,CONTROLLER:SSL",
 				"ssl.client.auth":                "required",
 				"ssl.keystore.type":              "PEM",
