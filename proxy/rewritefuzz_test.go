@@ -244,7 +244,7 @@ func FuzzFetchWalk(f *testing.F) {
 				t.Errorf("%s: %d bytes of a response had %d allocated, at most %d", name, len(body), took, most)
 			}
 			if err != nil {
-				if wasErr == nil {
+				if wasErr == nil && bytes.Equal(was.AppendTo(nil), body) {
 					t.Errorf("%s: what can be decoded does not pass: %v", name, err)
 				}
 				continue
@@ -316,12 +316,19 @@ func FuzzProduceWalk(f *testing.F) {
 		plain, err := plainProduced(raw, version)
 		changed, rerr := p.rewriter(int16(kmsg.Produce), version)(slices.Clone(response))
 		switch {
-		case err != nil && rerr == nil:
+		case err != nil && rerr == nil && asEncoded(version, response):
 			t.Errorf("a response that can be decoded does not pass: %v", err)
 		case err == nil && plain && rerr == nil && changed != nil:
 			t.Error("a response passes that has to be rewritten")
 		}
 	})
+}
+
+// asEncoded tells whether a Produce response is as kmsg writes it. It also reads lengths beyond
+// 31 bits, as none at all, for which a connection may well end.
+func asEncoded(version int16, body []byte) bool {
+	resp, err := decodeResponse(int16(kmsg.Produce), version, slices.Clone(body))
+	return err == nil && bytes.Equal(resp.AppendTo(nil), body)
 }
 
 func sawProduce(t *testing.T, p *Proxy, version int16, request []byte) {
@@ -342,6 +349,9 @@ func sawProduce(t *testing.T, p *Proxy, version int16, request []byte) {
 	derr := req.ReadFrom(slices.Clone(request[h.size:]))
 	if derr != nil {
 		return
+	}
+	if !bytes.Equal(req.AppendTo(nil), request[h.size:]) {
+		return // lengths beyond 31 bits are none at all for kmsg
 	}
 	if err != nil || werr != nil {
 		t.Errorf("a request that can be decoded is not seen: %v, %v", err, werr)
