@@ -166,7 +166,7 @@ func drop(pattern string) func(string) string {
 	re := regexp.MustCompile(pattern)
 	return func(text string) string {
 		lines := slices.DeleteFunc(strings.Split(text, "\n"), re.MatchString)
-		slices.Sort(lines)
+		slices.SortFunc(lines, func(a, b string) int { return strings.Compare(unaddressed(a), unaddressed(b)) })
 		return strings.Join(lines, "\n")
 	}
 }

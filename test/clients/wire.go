@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -82,7 +83,7 @@ func plain(v any) any {
 			things = things || isMap
 		}
 		if things {
-			slices.SortFunc(v, func(a, b any) int { return strings.Compare(encode(a), encode(b)) })
+			slices.SortFunc(v, func(a, b any) int { return strings.Compare(unaddressed(encode(a)), unaddressed(encode(b))) })
 		}
 		return v
 	case string: // as kadm has ids
@@ -92,6 +93,9 @@ func plain(v any) any {
 	}
 	return v
 }
+
+// unaddressed takes addresses out of what is sorted: which comes first is chance.
+func unaddressed(s string) string { return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(s, "") }
 
 // uuidText knows a UUID, which JSON has as sixteen numbers.
 func uuidText(v []any) string {
