@@ -96,6 +96,9 @@ func newLaggardRig(t *testing.T) *laggardRig {
 	r.m.state = chained{r.wishRig}
 	r.src.answer = fetcher.ProbeResult{HighWatermark: 100, LogEnd: 100}
 	r.takeover(wishEpoch)
+	for _, h := range r.helpers {
+		h.reads.Store(0) // those of the takeover, which compares what replicas show with the source
+	}
 	return r
 }
 

@@ -95,7 +95,9 @@ func plain(v any) any {
 }
 
 // unaddressed takes addresses out of what is sorted: which comes first is chance.
-func unaddressed(s string) string { return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(s, "") }
+func unaddressed(s string) string {
+	return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(s, "")
+}
 
 // uuidText knows a UUID, which JSON has as sixteen numbers.
 func uuidText(v []any) string {

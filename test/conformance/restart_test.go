@@ -104,7 +104,7 @@ func (f *traffic) flows(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.acked < acked+50 || len(f.read) < read+50 {
-			return fmt.Errorf("%d written, %d read; failed: %v", f.acked-acked, len(f.read)-read, errors.Join(f.failed...))
+			return errors.Join(append([]error{fmt.Errorf("%d written, %d read", f.acked-acked, len(f.read)-read)}, f.failed...)...)
 		}
 		return nil
 	})
