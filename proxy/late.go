@@ -40,6 +40,7 @@ type Late struct {
 	Keys   []int16
 
 	parts atomic.Pointer[Parts]
+	left  atomic.Pointer[func(topic ids.UUID) bool] // stands for Held after Unbind
 	read  chan struct{}
 	once  atomic.Bool
 }
@@ -57,8 +58,20 @@ func (l *Late) Bind(p Parts) {
 	}
 }
 
-// Unbind takes them away, for they end.
-func (l *Late) Unbind() { l.parts.Store(nil) }
+// Unbind takes them away, for they end. held tells what is read only now, and stays so: what Held
+// knew is as old as the process, and what a topic becomes from now on nobody here is told.
+func (l *Late) Unbind(held func(topic ids.UUID) bool) {
+	l.left.Store(&held) // before the parts go, so that nobody finds neither
+	l.parts.Store(nil)
+}
+
+// held tells whether a topic was read only when last somebody knew.
+func (l *Late) held(topic ids.UUID) bool {
+	if left := l.left.Load(); left != nil {
+		return (*left)(topic)
+	}
+	return l.Held(topic)
+}
 
 // Deps puts the parts' places into d.
 func (l *Late) Deps(d Deps) Deps {
@@ -97,7 +110,7 @@ func (l *Late) unknown(v View, t readonly.Topic) bool {
 	} else {
 		_, known = v.TopicName(id)
 	}
-	return !known || l.Held(id)
+	return !known || l.held(id)
 }
 
 // notThere is an error that clients retry whatever they asked for.
@@ -118,14 +131,14 @@ func (l lateMirrors) Recorded(topic ids.UUID) bool {
 	if p := l.parts.Load(); p != nil {
 		return p.Mirrors.Recorded(topic)
 	}
-	return l.Held(topic)
+	return l.held(topic)
 }
 
 func (l lateMirrors) ReadOnly(tp ids.TopicPartition) bool {
 	if p := l.parts.Load(); p != nil {
 		return p.Mirrors.ReadOnly(tp)
 	}
-	return l.Held(tp.TopicID)
+	return l.held(tp.TopicID)
 }
 
 // Stray says of everything that has virtual replicas, or had them, that it may be an ordinary

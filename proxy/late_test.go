@@ -79,6 +79,10 @@ func TestLate(t *testing.T) {
 	late.Bind(Parts{Mirrors: fakeMirrors{of: map[ids.UUID]string{topicID(1): "dr"}}, Lineage: noLineage{}})
 	check("all is there", map[string]int16{"m": refused, "o": accepted, "held": accepted, "unknown": accepted})
 
-	late.Unbind()
-	check("it ends", dated)
+	// Not what was held when the process began, but what is when its parts go.
+	late.Unbind(func(id ids.UUID) bool { return id == topicID(2) })
+	check("it ends", map[string]int16{"m": retry, "o": retry, "held": accepted, "unknown": retry})
+	if m := (lateMirrors{late}); !m.Recorded(topicID(2)) || !m.ReadOnly(ids.TopicPartition{TopicID: topicID(2)}) {
+		t.Error("a topic that was held at the end is nothing to the parts")
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -147,10 +148,40 @@ func (r *front) bind(parts proxy.Parts) {
 	r.waitsFor(nil)
 }
 
-// unbind takes it away again: it ends.
-func (r *front) unbind() {
+// unbind takes it away again: it ends. stateRead is closed when the mirrors' state is known, which
+// readOnly goes by.
+func (r *front) unbind(stateRead <-chan struct{}, readOnly func(ids.TopicPartition) bool) {
 	r.waitsFor(errors.New("the sidecar is ending"))
-	r.late.Unbind()
+	held := heldNow(r.image, readOnly)
+	select {
+	case <-stateRead:
+		r.late.Unbind(func(topic ids.UUID) bool { return held[topic] })
+	default:
+		former := r.late.Held
+		r.late.Unbind(func(topic ids.UUID) bool { return held[topic] || former(topic) })
+	}
+}
+
+// heldNow returns the topics of which a partition is read only. Those that have virtual replicas
+// are among them: they may lose them before the process ends.
+func heldNow(image *metadata.Image, readOnly func(ids.TopicPartition) bool) map[ids.UUID]bool {
+	held := make(map[ids.UUID]bool)
+	some := anyOf(readOnly)
+	for _, t := range image.Save(some) {
+		if t.Held || some(t.Partitions) {
+			held[t.ID] = true
+		}
+	}
+	return held
+}
+
+// anyOf tells of a topic's partitions what is asked of one.
+func anyOf(readOnly func(ids.TopicPartition) bool) func([]*metadata.Partition) bool {
+	return func(parts []*metadata.Partition) bool {
+		return slices.ContainsFunc(parts, func(p *metadata.Partition) bool {
+			return readOnly(ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition})
+		})
+	}
 }
 
 // keepSaving saves what the image says whenever that changes, until ctx ends, for the next
@@ -166,14 +197,7 @@ func (r *front) keepSaving(ctx context.Context, s saved, home int32, stateRead <
 		default:
 		}
 	}
-	held := func(parts []*metadata.Partition) bool {
-		for _, p := range parts {
-			if readOnly(ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}) {
-				return true
-			}
-		}
-		return false
-	}
+	held := anyOf(readOnly)
 	save := func() {
 		broker, ok := r.image.Broker(home)
 		if !ok {

@@ -510,7 +510,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 		OnStop: func(context.Context) error {
 			stopSaving()
 			r.saving.Wait()
-			r.unbind()
+			r.unbind(store.Ready(), mirrors{co}.ReadOnly)
 			return nil
 		},
 	})
