@@ -291,7 +291,7 @@ func (s *Sidecar) ClientListeners(home int32, advertises map[string]HostPort) ([
 		a := s.addressesOf(name)
 		port := int64(a.MinPort) + int64(home)
 		switch {
-		case s.ListenerAddresses[name].MinPort == 0 && name != DefaultListener: // it has other keys
+		case a.MinPort == 0 || s.ListenerAddresses[name].MinPort == 0 && name != DefaultListener: // it has other keys
 			continue
 		case port > math.MaxUint16:
 			return nil, fmt.Errorf("%s: %d + broker id %d is no port", keyMinPort, a.MinPort, home)

@@ -105,6 +105,13 @@ func TestClientListeners(t *testing.T) {
 			},
 			[]string{"EXTERNAL at 10.0.0.1:40002 to a:4: e1:40001 e2:40002 p3:3"},
 		},
+		"by port of one listener, another key of the default one": {
+			Properties{
+				"deterministic.listeners": "true", "listener.name.external.dynamic.sequential.min.port": "40000",
+				"listener.name.client.home.broker.bootstrap": "a:4",
+			},
+			[]string{"EXTERNAL at 0.0.0.0:40002 to a:1: e1:40001 e2:40002 e3:40003"},
+		},
 		"by address at one listener, by port at another": {
 			Properties{
 				"bootstrap.server.mapping": "b1:9092,p1:31;b2:9092,p2:32;b3:9092,p3:33", "listeners": "EXTERNAL://:40002",
