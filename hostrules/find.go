@@ -20,12 +20,42 @@ type requester interface {
 // Find lists the rules that there are, in an order that does not change. An error says what could
 // not be asked; what the others found is returned all the same.
 func Find(ctx context.Context, home requester, broker int32, listeners []string) ([]string, error) {
-	acls, aclErr := findACLs(ctx, home)
-	quotas, quotaErr := findQuotas(ctx, home)
-	limits, limitErr := findLimits(ctx, home, broker, listeners)
-	found := slices.Concat(acls, quotas, limits)
+	all := find(ctx, home, broker, listeners)
+	return all.rules(), all.failed()
+}
+
+// answer is what one question found, or why it could not be asked.
+type answer struct {
+	rules []string
+	err   error
+}
+
+// answers are those to all questions: ACLs, quotas and limits.
+type answers [3]answer
+
+func find(ctx context.Context, home requester, broker int32, listeners []string) (all answers) {
+	all[0].rules, all[0].err = findACLs(ctx, home)
+	all[1].rules, all[1].err = findQuotas(ctx, home)
+	all[2].rules, all[2].err = findLimits(ctx, home, broker, listeners)
+	return all
+}
+
+func (a *answers) rules() []string {
+	found := slices.Concat(a[0].rules, a[1].rules, a[2].rules)
 	slices.Sort(found)
-	return found, errors.Join(aclErr, quotaErr, limitErr)
+	return found
+}
+
+func (a *answers) failed() error { return errors.Join(a[0].err, a[1].err, a[2].err) }
+
+// keep takes over what former found where the same question could not be asked: a rule is not
+// gone because nobody answers. What the others say is true all the same.
+func (a *answers) keep(former *answers) {
+	for i := range a {
+		if a[i].err != nil {
+			a[i].rules = former[i].rules
+		}
+	}
 }
 
 func findACLs(ctx context.Context, home requester) ([]string, error) {

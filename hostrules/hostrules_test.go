@@ -23,7 +23,9 @@ type broker struct {
 	hosts   []string
 	ips     []string
 	configs map[string]string
-	down    error
+	// configsCode is the error that is answered for configs.
+	configsCode int16
+	down        error
 }
 
 func (b *broker) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error) {
@@ -61,6 +63,7 @@ func (b *broker) Request(_ context.Context, req kmsg.Request) (kmsg.Response, er
 	case *kmsg.DescribeConfigsRequest:
 		resp := kmsg.NewPtrDescribeConfigsResponse()
 		r := kmsg.NewDescribeConfigsResponseResource()
+		r.ErrorCode = b.configsCode
 		for k, v := range b.configs {
 			c := kmsg.NewDescribeConfigsResponseResourceConfig()
 			c.Name, c.Value = k, &v
@@ -117,7 +120,18 @@ func TestWatch(t *testing.T) {
 	if w.Warn() == nil {
 		t.Error("no word of a broker that is down")
 	}
-	b.down, b.hosts = nil, nil
+	// It is gone, and another question fails for ever.
+	b.down, b.hosts, b.ips, b.configsCode = nil, nil, []string{"10.0.0.9"}, kerr.ClusterAuthorizationFailed.Code
+	w.look(t.Context())
+	if err := w.Ready(); err == nil || strings.Contains(err.Error(), "10.0.0.1") || !strings.Contains(err.Error(), "10.0.0.9") {
+		t.Errorf("a rule is gone, another is there: %v", err)
+	}
+	b.ips = nil
+	w.look(t.Context())
+	if err := w.Ready(); err != nil || w.Warn() == nil {
+		t.Errorf("no rule is there: %v; what cannot be asked: %v", err, w.Warn())
+	}
+	b.configsCode = 0
 	w.look(t.Context())
 	if err := errors.Join(w.Ready(), w.Warn()); err != nil {
 		t.Error(err)

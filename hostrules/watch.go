@@ -40,8 +40,9 @@ type Watch struct {
 
 	mu     sync.Mutex // guards the following
 	looked bool
-	found  []string
-	failed error // of the last look
+	last   answers
+	found  []string // by last
+	failed error    // of the last look
 }
 
 // NewWatch returns a watch that does not look yet.
@@ -82,22 +83,18 @@ func (w *Watch) Stop(ctx context.Context) error {
 func (w *Watch) look(ctx context.Context) {
 	once, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	found, err := Find(once, w.cfg.Home, w.cfg.Broker, w.cfg.Listeners)
+	all := find(once, w.cfg.Home, w.cfg.Broker, w.cfg.Listeners)
 	if ctx.Err() != nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err != nil && w.looked {
-		// A rule is not gone because nobody could be asked.
-		found = append(found, w.found...)
-		slices.Sort(found)
-		found = slices.Compact(found)
-	}
+	all.keep(&w.last)
+	found := all.rules()
 	if !slices.Equal(found, w.found) {
 		w.log.Warn("rules by the address of clients have changed; brokers see the address of the sidecar", "rules", list(found), "ignored", w.cfg.Ignored)
 	}
-	w.looked, w.found, w.failed = true, found, err
+	w.looked, w.last, w.found, w.failed = true, all, found, all.failed()
 }
 
 // Ready returns the list of rules as an error, unless they are ignored.
