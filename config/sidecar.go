@@ -239,7 +239,7 @@ func sidecarKeys() []sidecarKey {
 		k("take.over", "false", "take the place of the sidecar that uses data.dir: serve clients beside it, then have it end", boolKey(func(s *Sidecar) *bool { return &s.TakeOver })),
 		k("drain.timeout.ms", "3000", "how long a sidecar that ends waits for the answers that its clients wait for", millisKey(0, func(s *Sidecar) *time.Duration { return &s.DrainTimeout })),
 		k("max.connections", "20000", "connections of clients at all listeners together; more are closed at once", intKey(1, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxConnections })),
-		k("max.connections.per.ip", strconv.Itoa(math.MaxInt32), "connections of one client address; the broker cannot count them, it sees the sidecar's address", intKey(0, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxConnectionsPerIP })),
+		k("max.connections.per.ip", strconv.Itoa(math.MaxInt32), "connections of one client address, 0: only of those with an override; the broker cannot count them, it sees the sidecar's address", intKey(0, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxConnectionsPerIP })),
 		k("max.connections.per.ip.overrides", "", "other numbers for single addresses, 10.0.0.1:100,10.0.0.2:200", func(s *Sidecar, v string) error {
 			m, err := parsePerIP(v)
 			s.MaxConnectionsPerIPOverrides = m

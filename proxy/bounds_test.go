@@ -216,6 +216,7 @@ func TestOwnQuestionsAreBounded(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
+	none, one := 0, 1
 	addr := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
 	for name, tc := range map[string]struct {
 		cfg  LimitsConfig
@@ -224,11 +225,16 @@ func TestLimits(t *testing.T) {
 	}{
 		"none":       {LimitsConfig{}, []string{"10.0.0.1", "10.0.0.1"}, []string{"", ""}},
 		"total":      {LimitsConfig{Total: 1}, []string{"10.0.0.1", "10.0.0.2"}, []string{"", refusedTotal}},
-		"by address": {LimitsConfig{PerIP: 1}, []string{"10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"}, []string{"", refusedPerIP, ""}},
+		"by address": {LimitsConfig{PerIP: &one}, []string{"10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"}, []string{"", refusedPerIP, ""}},
 		"its own": {
-			LimitsConfig{PerIP: 1, PerIPOverrides: map[netip.Addr]int{netip.MustParseAddr("10.0.0.1"): 2, netip.MustParseAddr("10.0.0.3"): 0}},
+			LimitsConfig{PerIP: &one, PerIPOverrides: map[netip.Addr]int{netip.MustParseAddr("10.0.0.1"): 2, netip.MustParseAddr("10.0.0.3"): 0}},
 			[]string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.3"},
 			[]string{"", "", refusedPerIP, "", refusedPerIP, refusedPerIP},
+		},
+		"only its own": {
+			LimitsConfig{PerIP: &none, PerIPOverrides: map[netip.Addr]int{netip.MustParseAddr("10.0.0.1"): 1}},
+			[]string{"10.0.0.1", "10.0.0.2"},
+			[]string{"", refusedPerIP},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +262,8 @@ func TestLimits(t *testing.T) {
 func TestRefusedConnectionsAreCounted(t *testing.T) {
 	b := startBroker(t, echo)
 	s := countedSetup(t)
-	s.deps.Limits = NewLimits(LimitsConfig{PerIP: 1})
+	one := 1
+	s.deps.Limits = NewLimits(LimitsConfig{PerIP: &one})
 	_, addr := s.start(t, b)
 	first := dial(t, addr)
 	if _, err := first.Write(relayFrame(1, nil)); err != nil {

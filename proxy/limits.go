@@ -18,7 +18,8 @@ type LimitsConfig struct {
 	Total int
 	// PerIP bounds those of one address (max.connections.per.ip), PerIPOverrides those of
 	// addresses that have a bound of their own. The broker cannot: it sees the sidecar's.
-	PerIP          int
+	// 0 is a bound, as it is with a broker: nobody comes in but who has an own.
+	PerIP          *int
 	PerIPOverrides map[netip.Addr]int
 	// Rate bounds how many are accepted in a second (max.connection.creation.rate). More wait.
 	Rate int
@@ -50,8 +51,8 @@ const (
 func (l *Limits) admit(from net.Addr) (refused string) {
 	ip := ipOf(from)
 	most, own := l.cfg.PerIPOverrides[ip]
-	if !own {
-		most, own = l.cfg.PerIP, l.cfg.PerIP > 0
+	if !own && l.cfg.PerIP != nil {
+		most, own = *l.cfg.PerIP, true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -63,7 +63,7 @@ func newFront(ctx context.Context, cfg *config.Sidecar, data *dataDir, log *slog
 		cfg: cfg, log: log, metrics: newMetrics(), image: metadata.NewImage(cfg.VirtualOffset), fences: newFences(),
 		data: data, ctx: ctx, waiting: errors.New("the sidecar is starting"),
 		limits: proxy.NewLimits(proxy.LimitsConfig{
-			Total: cfg.MaxConnections, PerIP: cfg.MaxConnectionsPerIP, PerIPOverrides: cfg.MaxConnectionsPerIPOverrides, Rate: cfg.MaxConnectionRate,
+			Total: cfg.MaxConnections, PerIP: &cfg.MaxConnectionsPerIP, PerIPOverrides: cfg.MaxConnectionsPerIPOverrides, Rate: cfg.MaxConnectionRate,
 		}),
 		late: proxy.NewLate(coordinator.Keys(), coordinator.NotYet),
 	}
