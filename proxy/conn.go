@@ -470,6 +470,10 @@ func (c *conn) next() (exchange, error) {
 	var ex exchange
 	var ok, taken bool
 	take := func() bool {
+		// Whoever asks again gets what idle took, and no further one in its place.
+		if taken {
+			return true
+		}
 		select {
 		case ex, ok = <-c.queue:
 			taken = true
