@@ -126,6 +126,38 @@ func TestUncleanElections(t *testing.T) {
 	}
 }
 
+// TestUncleanElectionsOfAll: the controller is never asked for all, which may be more than the view
+// shows, and for nothing while the view has not been read.
+func TestUncleanElectionsOfAll(t *testing.T) {
+	lost := ordinaryPart("o", topicID(2), 0)
+	lost.Leader = -1
+	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+		resp := req.ResponseKind()
+		if r, ok := req.(*kmsg.ElectLeadersRequest); ok && r.Topics == nil {
+			resp.(*kmsg.ElectLeadersResponse).ErrorCode = 99
+		}
+		return resp
+	}))
+	caughtUp := make(chan struct{})
+	s := setup{view: newFakeView(lost)}
+	s.deps.CaughtUp = caughtUp
+	_, addr := s.start(t, b)
+	c := dial(t, addr)
+	elect := func(want int16) {
+		t.Helper()
+		for version := int16(1); version <= 2; version++ {
+			req := kmsg.NewPtrElectLeadersRequest()
+			req.Version, req.ElectionType = version, 1
+			if resp := c.ask(req).(*kmsg.ElectLeadersResponse); resp.ErrorCode != want {
+				t.Errorf("v%d: %+v, want error %d", version, resp, want)
+			}
+		}
+	}
+	elect(41)
+	close(caughtUp)
+	elect(0)
+}
+
 func TestClientsWriteNoMarkers(t *testing.T) {
 	view := newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("o", topicID(2), 0))
 	b := brokerForWrites(t)

@@ -20,8 +20,12 @@ func (c *conn) electLeaders(r *request) (exchange, error) {
 	return c.split(r, s.Refused, orNil(s.Rest), merger(s.Merge)), nil
 }
 
-// leaderless returns the partitions that nobody leads.
-func (p *Proxy) leaderless() []kmsg.ElectLeadersRequestTopic {
+// leaderless returns the partitions that nobody leads, if the view is up to date: one that was
+// saved knows of virtual replicas only.
+func (p *Proxy) leaderless() (topics []kmsg.ElectLeadersRequestTopic, known bool) {
+	if !p.caughtUp() {
+		return nil, false
+	}
 	var out []kmsg.ElectLeadersRequestTopic
 	at := make(map[ids.UUID]int)
 	for _, part := range p.deps.View.AllPartitions() {
@@ -38,7 +42,7 @@ func (p *Proxy) leaderless() []kmsg.ElectLeadersRequestTopic {
 		}
 		out[i].Partitions = append(out[i].Partitions, part.Partition)
 	}
-	return out
+	return out, true
 }
 
 // clientTxnMarkers refuses markers that a client writes into mirror partitions. Those of

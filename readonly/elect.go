@@ -13,6 +13,7 @@ type ElectLeadersSplit struct {
 	Refused []Refused
 
 	version int16
+	code    ErrorCode                        // of all of it
 	order   []kmsg.ElectLeadersResponseTopic // refused partitions have an error; nil: the broker's
 }
 
@@ -23,8 +24,10 @@ type ElectLeadersSplit struct {
 //
 // A request for all partitions means those without a leader, which leaderless returns: it
 // becomes one for those of them that are not refused, and answers, as a broker does, only
-// for those.
-func (r *Rules) ElectLeaders(req *kmsg.ElectLeadersRequest, leaderless func() []kmsg.ElectLeadersRequestTopic) *ElectLeadersSplit {
+// for those. It never stays one for all, not even if nothing is refused: the controller would
+// elect what has lost its leader since. While leaderless does not know them, it is to be asked
+// again.
+func (r *Rules) ElectLeaders(req *kmsg.ElectLeadersRequest, leaderless func() (topics []kmsg.ElectLeadersRequestTopic, known bool)) *ElectLeadersSplit {
 	if req.Version < 1 || req.ElectionType != uncleanElection {
 		return nil
 	}
@@ -33,7 +36,11 @@ func (r *Rules) ElectLeaders(req *kmsg.ElectLeadersRequest, leaderless func() []
 	rest.Topics = []kmsg.ElectLeadersRequestTopic{} // null would be all
 	asked, all := req.Topics, req.Topics == nil
 	if all {
-		asked = leaderless()
+		known := false
+		if asked, known = leaderless(); !known {
+			s.code = notController
+			return s
+		}
 	}
 	for _, t := range asked {
 		kept := t
@@ -56,7 +63,7 @@ func (r *Rules) ElectLeaders(req *kmsg.ElectLeadersRequest, leaderless func() []
 			rest.Topics = append(rest.Topics, kept)
 		}
 	}
-	if len(s.Refused) == 0 {
+	if len(s.Refused) == 0 && !all {
 		return nil
 	}
 	if all {
@@ -86,6 +93,9 @@ func (s *ElectLeadersSplit) Merge(resp *kmsg.ElectLeadersResponse) *kmsg.ElectLe
 		}
 	}
 	out.Version = s.version
+	if s.code != 0 {
+		out.ErrorCode = int16(s.code)
+	}
 	if s.order == nil {
 		return out
 	}

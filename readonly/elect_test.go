@@ -13,26 +13,25 @@ func TestElectLeaders(t *testing.T) {
 	topic := func(name string, partitions ...int32) kmsg.ElectLeadersRequestTopic {
 		return kmsg.ElectLeadersRequestTopic{Topic: name, Partitions: partitions}
 	}
-	leaderless := func() []kmsg.ElectLeadersRequestTopic {
-		return []kmsg.ElectLeadersRequestTopic{topic("m", 0, 5), topic("o", 3)}
+	type leaderless = func() ([]kmsg.ElectLeadersRequestTopic, bool)
+	are := func(topics ...kmsg.ElectLeadersRequestTopic) leaderless {
+		return func() ([]kmsg.ElectLeadersRequestTopic, bool) { return topics, true }
 	}
-	ordinary := func() []kmsg.ElectLeadersRequestTopic { return []kmsg.ElectLeadersRequestTopic{topic("o", 3)} }
 	for name, tc := range map[string]struct {
 		kind       int8
 		topics     []kmsg.ElectLeadersRequestTopic // nil: all
-		leaderless func() []kmsg.ElectLeadersRequestTopic
+		leaderless leaderless
 		rest       string // of the request; "": nothing is refused
 		want       string // the answer, where the broker says 84 to everything
 	}{
-		"preferred":         {0, []kmsg.ElectLeadersRequestTopic{topic("m", 0)}, nil, "", ""},
-		"ordinary":          {1, []kmsg.ElectLeadersRequestTopic{topic("o", 0)}, nil, "", ""},
-		"mirror":            {1, []kmsg.ElectLeadersRequestTopic{topic("m", 0, 1)}, nil, "nothing", "m-0 44, m-1 44"},
-		"mixed":             {1, []kmsg.ElectLeadersRequestTopic{topic("m", 1, 7), topic("o", 2, 1)}, nil, "m-7 o-2 o-1", "m-1 44, m-7 84, o-2 84, o-1 84"},
-		"all, none refused": {1, nil, ordinary, "", ""},
-		"all":               {1, nil, leaderless, "m-5 o-3", "o-3 84, m-5 84"},
-		"all refused of all": {
-			1, nil, func() []kmsg.ElectLeadersRequestTopic { return []kmsg.ElectLeadersRequestTopic{topic("m", 0)} }, "empty", "",
-		},
+		"preferred":          {0, []kmsg.ElectLeadersRequestTopic{topic("m", 0)}, nil, "", ""},
+		"ordinary":           {1, []kmsg.ElectLeadersRequestTopic{topic("o", 0)}, nil, "", ""},
+		"mirror":             {1, []kmsg.ElectLeadersRequestTopic{topic("m", 0, 1)}, nil, "nothing", "m-0 44, m-1 44"},
+		"mixed":              {1, []kmsg.ElectLeadersRequestTopic{topic("m", 1, 7), topic("o", 2, 1)}, nil, "m-7 o-2 o-1", "m-1 44, m-7 84, o-2 84, o-1 84"},
+		"all, none refused":  {1, nil, are(topic("o", 3)), "o-3", "o-3 84"},
+		"all, none there":    {1, nil, are(), "empty", ""},
+		"all":                {1, nil, are(topic("m", 0, 5), topic("o", 3)), "m-5 o-3", "o-3 84, m-5 84"},
+		"all refused of all": {1, nil, are(topic("m", 0)), "empty", ""},
 	} {
 		for version := int16(0); version <= 2; version++ {
 			t.Run(fmt.Sprintf("%s v%d", name, version), func(t *testing.T) {
@@ -90,6 +89,27 @@ func TestElectLeaders(t *testing.T) {
 					t.Errorf("answer %q, want %q", got, tc.want)
 				}
 			})
+		}
+	}
+}
+
+// TestElectLeadersOfUnknown: what is leaderless is not known yet, so that nobody can say which of
+// all may be elected.
+func TestElectLeadersOfUnknown(t *testing.T) {
+	unknown := func() ([]kmsg.ElectLeadersRequestTopic, bool) { return nil, false }
+	for version := int16(1); version <= 2; version++ {
+		req := kmsg.NewPtrElectLeadersRequest()
+		req.Version, req.ElectionType = version, 1
+		s := rules().ElectLeaders(req, unknown)
+		if s == nil || s.Rest != nil {
+			t.Fatalf("v%d: something goes to the broker: %+v", version, s)
+		}
+		if resp := s.Merge(nil); resp.ErrorCode != int16(notController) || len(resp.Topics) > 0 || resp.Version != version {
+			t.Errorf("v%d: %+v", version, resp)
+		}
+		req.ElectionType = 0
+		if s := rules().ElectLeaders(req, unknown); s != nil {
+			t.Errorf("v%d: preferred leaders: %+v", version, s)
 		}
 	}
 }
