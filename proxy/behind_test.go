@@ -502,3 +502,43 @@ func TestShareGroups(t *testing.T) {
 		}
 	}
 }
+
+// TestShareGroupsOfWhatIsNotSure: a share consumer of what may be an ordinary topic is not told that
+// it cannot read, which would end it.
+func TestShareGroupsOfWhatIsNotSure(t *testing.T) {
+	view := newFakeView(mirrorPart("stray", topicID(1), 0), mirrorPart("m", topicID(2), 0), ordinaryPart("o", topicID(3), 0))
+	tp := ids.TopicPartition{TopicID: topicID(1)}
+	unread := make(chan struct{})
+	notYet := func(int16, int16, []byte, error) ([]byte, error) { return nil, nil }
+	restored := NewLate(nil, notYet)
+	restored.Restored = true
+	for name, tc := range map[string]struct {
+		deps    Deps
+		refused []string // of all topics
+	}{
+		"not read yet":            {Deps{CaughtUp: unread, Mirrors: fakeMirrors{}}, nil},
+		"nothing is known":        {NewLate(nil, notYet).Deps(Deps{}), nil},
+		"restored":                {restored.Deps(Deps{}), nil},
+		"a stray, not sure":       {Deps{Mirrors: fakeMirrors{stray: map[ids.TopicPartition]bool{tp: false}}}, []string{"m"}},
+		"its mirror is not known": {Deps{Mirrors: fakeMirrors{}}, []string{"stray", "m"}},
+	} {
+		b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response { return req.ResponseKind() }))
+		s := setup{view: view, deps: tc.deps}
+		p, addr := s.start(t, b)
+		c := dial(t, addr)
+		for i, topic := range []string{"stray", "m", "o", "new"} {
+			refused := slices.Contains(tc.refused, topic)
+			req := kmsg.NewPtrShareGroupHeartbeatRequest()
+			req.Version, req.GroupID, req.SubscribedTopicNames = 1, "g", []string{"o", topic}
+			if r := c.ask(req).(*kmsg.ShareGroupHeartbeatResponse); (r.ErrorCode == errPolicyViolation) != refused {
+				t.Errorf("%s: %q: error %d, refused %t", name, topic, r.ErrorCode, refused)
+			}
+			rp := kmsg.NewShareFetchResponseTopicPartition()
+			rp.ErrorCode = errNotLeaderOrFollower
+			resp := &kmsg.ShareFetchResponse{Topics: []kmsg.ShareFetchResponseTopic{{TopicID: topicID(byte(i + 1)), Partitions: []kmsg.ShareFetchResponseTopicPartition{rp}}}}
+			if got, _ := p.refuseShares(resp); got != refused {
+				t.Errorf("%s: fetched of %q: %+v", name, topic, resp.Topics[0].Partitions[0])
+			}
+		}
+	}
+}

@@ -36,7 +36,7 @@ func (c *conn) shareGroupHeartbeat(r *request) (exchange, error) {
 	}
 	if req.MemberEpoch >= 0 { // one that leaves may leave
 		for _, topic := range req.SubscribedTopicNames {
-			mirror, ok := c.p.mirrorOf(readonly.Topic{Name: topic}, readonly.AnyPartition)
+			mirror, ok := c.p.sureMirrorOf(readonly.Topic{Name: topic}, readonly.AnyPartition)
 			if !ok {
 				continue
 			}
@@ -47,6 +47,16 @@ func (c *conn) shareGroupHeartbeat(r *request) (exchange, error) {
 		}
 	}
 	return r.forward(), nil
+}
+
+// sureMirrorOf is mirrorOf, but for what may be an ordinary topic's: a share consumer would end, or
+// throw, where a moment later it could read. Of a mirror topic it is told then, in place of records.
+func (p *Proxy) sureMirrorOf(t readonly.Topic, partition int32) (string, bool) {
+	mirror, ok := p.mirrorOf(t, partition)
+	if mirror == "" && (p.pending() || p.unsure(t, partition)) {
+		return "", false
+	}
+	return mirror, ok
 }
 
 func noShare(topic, mirror string) string {
@@ -112,7 +122,7 @@ func (p *Proxy) refuseShares(resp *kmsg.ShareFetchResponse) (refused, records bo
 				continue
 			}
 			id := ids.UUID(t.TopicID)
-			mirror, ok := p.mirrorOf(readonly.Topic{ID: id}, part.Partition)
+			mirror, ok := p.sureMirrorOf(readonly.Topic{ID: id}, part.Partition)
 			if !ok {
 				continue
 			}
