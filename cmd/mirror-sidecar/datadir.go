@@ -109,6 +109,12 @@ func (d *dataDir) takeOver(ctx context.Context, log *slog.Logger) error {
 	if err := os.WriteFile(filepath.Join(d.path, successorFile), []byte(processName()), 0o600); err != nil {
 		return fmt.Errorf("data.dir: %w", err)
 	}
+	defer func() {
+		// Whoever ends without a successor listens until it has ended.
+		if !d.locked && d.successor() == processName() {
+			_ = os.Remove(filepath.Join(d.path, successorFile))
+		}
+	}()
 	holder := d.holder()
 	id, space, _ := strings.Cut(holder, " ")
 	if pid, err := strconv.Atoi(id); err == nil && space == processSpace() && pid != os.Getpid() {
@@ -135,13 +141,24 @@ func (d *dataDir) takeOver(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// succeeded tells whether another process waits for this one to end.
+// successor names the process that waits for the folder, as holder does; nobody: "".
+func (d *dataDir) successor() string {
+	b, _ := os.ReadFile(filepath.Join(d.path, successorFile))
+	return string(b)
+}
+
+// succeeded tells whether another process waits for this one to end. One that died while it
+// waited does not; of another container's that cannot be told.
 func (d *dataDir) succeeded() bool {
 	if d == nil {
 		return false
 	}
-	_, err := os.Stat(filepath.Join(d.path, successorFile))
-	return err == nil
+	id, space, ok := strings.Cut(d.successor(), " ")
+	if !ok {
+		return false
+	}
+	pid, err := strconv.Atoi(id)
+	return err == nil && (space != processSpace() || lives(pid))
 }
 
 // listen listens for clients. With data.dir, which has the lock, a process that takes over

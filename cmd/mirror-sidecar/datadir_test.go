@@ -5,7 +5,9 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,6 +58,35 @@ func TestDataDirIsOfOneProcess(t *testing.T) {
 	cancel()
 	if err := third.takeOver(ctx, slog.New(slog.DiscardHandler)); err == nil || third.locked {
 		t.Errorf("after the end: %v", err)
+	}
+	if second.succeeded() {
+		t.Error("the one that gave up is said to succeed")
+	}
+}
+
+// A process that died while it waited for the folder has its name there, and takes over nothing.
+func TestDeadSuccessor(t *testing.T) {
+	d := openT(t, t.TempDir())
+	gone := exec.Command(os.Args[0], "-test.run=^$")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	name := func(pid int, space string) []byte { return []byte(strconv.Itoa(pid) + " " + space) }
+	for what, tc := range map[string]struct {
+		name []byte
+		want bool
+	}{
+		"one that lives":           {[]byte(processName()), true},
+		"one that is dead":         {name(gone.Process.Pid, processSpace()), false},
+		"one of another container": {name(gone.Process.Pid, "pid:[1]"), true},
+		"half a name":              {[]byte("1"), false},
+	} {
+		if err := os.WriteFile(filepath.Join(d.path, successorFile), tc.name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.succeeded(); got != tc.want {
+			t.Errorf("%s: succeeded %v", what, got)
+		}
 	}
 }
 

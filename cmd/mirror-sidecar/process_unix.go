@@ -30,6 +30,9 @@ func processSpace() string {
 
 func terminate(pid int) error { return unix.Kill(pid, unix.SIGTERM) }
 
+// lives tells whether there is a process of this id.
+func lives(pid int) bool { return !errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
+
 // sharePort lets a listener be at an address beside another one that does the same.
 func sharePort(_, _ string, c syscall.RawConn) error {
 	var failed error
