@@ -3,7 +3,9 @@ package proxy
 import (
 	"bytes"
 	"log/slog"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -156,6 +158,47 @@ func TestNobodyIsSentToReadFromAVirtualReplica(t *testing.T) {
 		changed := rewriteFetch(p, resp)
 		if got := resp.Topics[0].Partitions[0].PreferredReadReplica; got != tc.want || changed != (got != tc.preferred) {
 			t.Errorf("%s, decoded: sent to %d, want %d; changed: %t", name, got, tc.want, changed)
+		}
+	}
+}
+
+// A response that is too large to be looked at in place keeps its length, so that a hidden node
+// becomes one that clients take for none, whatever its size is.
+func TestHiddenNodesOfALargeFetchAreNone(t *testing.T) {
+	const padded = 2 * readBuffer
+	text := func(n int) *string { s := strings.Repeat("h", n); return &s }
+	sizes := []struct {
+		host int
+		rack *string
+	}{{0, nil}, {1, nil}, {2, nil}, {3, nil}, {0, text(0)}, {1, text(1)}, {10, text(4)}, {126, nil}, {127, nil}, {128, nil}, {129, nil}, {130, nil}, {131, nil}, {132, nil}, {255, text(255)}, {20000, nil}}
+	var nodes []kmsg.FetchResponseBroker
+	for i, size := range sizes {
+		nodes = append(nodes,
+			kmsg.FetchResponseBroker{NodeID: 10001 + int32(i), Host: *text(size.host), Port: 9092, Rack: size.rack},
+			kmsg.FetchResponseBroker{NodeID: 1 + int32(i), Host: "real", Port: 9092, Rack: text(1)})
+	}
+	b := startBroker(t, answers(t, func(kmsg.Request) kmsg.Response {
+		part := kmsg.NewFetchResponseTopicPartition()
+		part.RecordBatches = pattern(padded)
+		return &kmsg.FetchResponse{Topics: []kmsg.FetchResponseTopic{{TopicID: topicID(2), Partitions: []kmsg.FetchResponseTopicPartition{part}}}, Brokers: nodes}
+	}))
+	s := setup{view: newFakeView(ordinaryPart("o", topicID(2), 0))}
+	_, addr := s.start(t, b)
+	req := fetchOf(16, -1, "o")
+	got := dial(t, addr).ask(req).(*kmsg.FetchResponse).Brokers
+	if len(got) != len(nodes) {
+		t.Fatalf("%d nodes of %d", len(got), len(nodes))
+	}
+	for i, node := range got {
+		if i%2 == 1 {
+			if !reflect.DeepEqual(node, nodes[i]) {
+				t.Errorf("a real one is now %+v", node)
+			}
+			continue
+		}
+		// What the Java client calls Node.noNode, which it leaves out.
+		if node.NodeID != -1 || node.Host != "" || node.Port != -1 || node.Rack != nil {
+			t.Errorf("a host of %d bytes: %d at %.9s:%d in %v", sizes[i/2].host, node.NodeID, node.Host, node.Port, node.Rack)
 		}
 	}
 }

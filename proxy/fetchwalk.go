@@ -18,8 +18,8 @@ import (
 // A response that fits the read buffer is looked at in place, and decoded only if
 // something has to be rewritten that has another length then. A larger one is streamed: there is no
 // way back to its length once the first byte is written, so that a leader that would have to be
-// rewritten is overwritten by "none" in place, upon which the client asks for metadata, and its
-// address by nothing that could be dialled.
+// rewritten is overwritten by "none" in place, upon which the client asks for metadata, and so is
+// the node that it is.
 //
 // The replica of a mirror partition that answers may be behind, and say that an offset is out of
 // range which it does not have yet: that error is overwritten in place, too.
@@ -132,21 +132,42 @@ func (o overwriting) leader(b []byte) {
 	}
 }
 
-// endpoints makes nobody's address of each one that is hidden: nothing refers to it any more.
+// endpoints makes nobody of each node that is hidden: nothing refers to it any more.
 func (o overwriting) endpoints(b []byte) {
 	c := cursor{b: b}
 	for n := c.array(true); n > 0 && c.err == nil; n-- {
-		node, host, port := c.take(4), c.string(true), c.take(4)
+		at := c.at
+		node := c.take(4)
+		c.string(true) // host
+		c.take(4)      // port
 		c.string(true) // rack
 		c.skipTags()
-		if c.err != nil || !o.hidden(node) {
-			continue
+		if c.err == nil && o.hidden(node) {
+			nobody(b[at:c.at])
 		}
-		binary.BigEndian.PutUint32(node, 0xffff_ffff)
-		for i := range host {
-			host[i] = '-'
-		}
-		clear(port)
+	}
+}
+
+// nobody overwrites a node with what the Java client takes for none, and leaves out: id -1 without
+// host, port and rack. Nodes of another kind it would keep, try to connect to, and fail over two of
+// the same id. A tag that nobody knows takes the room that is left.
+func nobody(node []byte) {
+	const (
+		none    = 4 + 1 + 4 + 1 // id, empty host, port, null rack
+		unknown = 0x7f
+	)
+	copy(node, []byte{0xff, 0xff, 0xff, 0xff, 1, 0xff, 0xff, 0xff, 0xff, 0})
+	tags := node[none:]
+	clear(tags)
+	switch n := len(tags); {
+	case n == 2: // too short for a tag; zero in two bytes
+		tags[0] = 0x80
+	case n > 2 && n-3 < 1<<7:
+		tags[0], tags[1], tags[2] = 1, unknown, byte(n-3)
+	case n > 2: // a length of three bytes is enough for maxTake
+		left := n - 5
+		tags[0], tags[1] = 1, unknown
+		tags[2], tags[3], tags[4] = byte(left)|0x80, byte(left>>7)|0x80, byte(left>>14)
 	}
 }
 
