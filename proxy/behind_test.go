@@ -323,6 +323,60 @@ func TestOldConsumersAroundTheProxyAreServedFromElsewhere(t *testing.T) {
 	}
 }
 
+// askedElsewhere is brokers that have records of half as many bytes as they are asked for.
+type askedElsewhere struct {
+	deadlines []time.Time
+	most      []int32
+}
+
+func (a *askedElsewhere) Request(ctx context.Context, _ int32, req kmsg.Request) (kmsg.Response, error) {
+	f := req.(*kmsg.FetchRequest)
+	deadline, _ := ctx.Deadline()
+	a.deadlines, a.most = append(a.deadlines, deadline), append(a.most, f.MaxBytes)
+	return refuseFetch(f, func(_ ids.UUID, _ string, out *kmsg.FetchResponseTopicPartition) int16 {
+		out.RecordBatches = pattern(int(f.MaxBytes / 2))
+		return errNone
+	}), nil
+}
+
+// However many brokers have what one request wants, their answers are together no larger than one may
+// be, and come by one time.
+func TestFetchesElsewhereAreBoundedTogether(t *testing.T) {
+	for _, tc := range []struct {
+		most int32 // of the request
+		want []int32
+	}{
+		{1000, []int32{500, 750}}, // 250 have come then
+		{1<<31 - 1, []int32{elsewhereBytes / 2, elsewhereBytes * 3 / 4}},
+		{0, []int32{1, 1}},
+	} {
+		other := mirrorPart("m", topicID(1), 1)
+		other.ISR = []int32{10001, 3}
+		other.Replicas = []int32{10001, 3}
+		s := setup{view: newFakeView(mirrorPart("m", topicID(1), 0), other)}
+		s.cfg.Virtual = true
+		brokers := &askedElsewhere{}
+		s.deps.Brokers = brokers
+		p, _ := s.start(t, startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response { return req.ResponseKind() })))
+		c := &conn{p: p, ctx: t.Context(), log: discardLog()}
+		req := fetchBoth(10, s.view, 0, -1, "m")
+		req.MaxBytes = tc.most
+		resp := refuseFetch(req, func(ids.UUID, string, *kmsg.FetchResponseTopicPartition) int16 { return errNotLeaderOrFollower })
+		c.fetchElsewhere(req, resp)
+		if !slices.Equal(brokers.most, tc.want) {
+			t.Errorf("of %d bytes the brokers were asked for %d, want %d", tc.most, brokers.most, tc.want)
+		}
+		if len(brokers.deadlines) != 2 || brokers.deadlines[0].IsZero() || !brokers.deadlines[0].Equal(brokers.deadlines[1]) {
+			t.Errorf("deadlines %v", brokers.deadlines)
+		}
+		for _, part := range resp.Topics[0].Partitions {
+			if part.ErrorCode != errNone {
+				t.Errorf("partition %d: error %d", part.Partition, part.ErrorCode)
+			}
+		}
+	}
+}
+
 // Raised, an old Fetch would be answered by followers of ordinary partitions, too, where Kafka sends
 // the consumer to the leader: it would read on at a broker that does not lead any more, and believe
 // what it says of offsets.

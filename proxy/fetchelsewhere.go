@@ -12,10 +12,11 @@ import (
 // broker has. The home broker has found the caller entitled to it when it says that it is no leader.
 
 const (
-	// elsewherePatience bounds the question to another broker. A consumer that gets no answer asks
+	// elsewherePatience bounds the questions to other brokers. A consumer that gets no answer asks
 	// again.
 	elsewherePatience = 10 * time.Second
-	// elsewhereBytes bounds what is read into memory for one request.
+	// elsewhereBytes bounds what is read into memory for one request, but for the one batch that a
+	// broker gives however large it is.
 	elsewhereBytes = 50 << 20
 )
 
@@ -59,15 +60,18 @@ func (c *conn) fetchElsewhere(req *kmsg.FetchRequest, resp *kmsg.FetchResponse) 
 	if len(questions) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(c.ctx, elsewherePatience)
+	defer cancel()
+	left, brokers := min(req.MaxBytes, elsewhereBytes), int32(len(questions))
 	for broker, q := range questions {
-		ctx, cancel := context.WithTimeout(c.ctx, elsewherePatience)
+		q.req.MaxBytes = max(left/brokers, 1) // what one leaves is the others'
+		brokers--
 		got, err := c.p.deps.Brokers.Request(ctx, broker, q.req)
-		cancel()
 		if err != nil {
 			c.log.Warn("mirror partitions cannot be read at their replica", "broker", broker, "err", err)
 			continue
 		}
-		q.take(got.(*kmsg.FetchResponse))
+		left -= q.take(got.(*kmsg.FetchResponse))
 	}
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
@@ -90,7 +94,6 @@ func newElsewhereFetch(of *kmsg.FetchRequest) *elsewhereFetch {
 	q := &elsewhereFetch{kmsg.NewPtrFetchRequest(), map[[16]byte]string{}, map[topicPartition]*kmsg.FetchResponseTopicPartition{}}
 	q.req.SessionEpoch = -1
 	q.req.IsolationLevel = of.IsolationLevel
-	q.req.MaxBytes = min(of.MaxBytes, elsewhereBytes)
 	return q
 }
 
@@ -109,13 +112,15 @@ func (q *elsewhereFetch) add(topic string, id [16]byte, ask kmsg.FetchRequestTop
 	q.answers[topicPartition{topic, ask.Partition}] = answer
 }
 
-func (q *elsewhereFetch) take(resp *kmsg.FetchResponse) {
+// take puts what a broker answers into the response, and returns the size of its records.
+func (q *elsewhereFetch) take(resp *kmsg.FetchResponse) (size int32) {
 	for _, t := range resp.Topics {
 		name := t.Topic
 		if name == "" {
 			name = q.names[t.TopicID]
 		}
 		for _, p := range t.Partitions {
+			size += int32(len(p.RecordBatches))
 			a := q.answers[topicPartition{name, p.Partition}]
 			if a == nil || p.ErrorCode == errTopicAuthorization { // the sidecar's own
 				continue
@@ -126,4 +131,5 @@ func (q *elsewhereFetch) take(resp *kmsg.FetchResponse) {
 			*a = p
 		}
 	}
+	return size
 }
