@@ -1,8 +1,11 @@
 package proxy
 
 import (
+	"context"
 	"math/bits"
 	"sync"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Buffers are pooled by size class, each a power of two. What is larger than the
@@ -18,20 +21,36 @@ const (
 	// ones come to a few MiB for a hundred thousand partitions.
 	maxDecoded = 16 << 20
 	// decodedWeight is about what a byte of such a request may come to in memory: an empty element
-	// of an array is a byte or two, and a hundred when it is decoded. Anybody can send one before
-	// a broker has asked who it is.
+	// of an array is a byte or two, and a hundred when it is decoded.
 	decodedWeight = 16
 )
 
-// weight is what of the budget is taken for a large request that is held in memory.
-func (p *Proxy) weight(r *row, size int) (int64, error) {
-	if r.pooled { // walked over first
-		return min(int64(size), p.cfg.BufferedBytes), nil
+// fits tells whether a large request can be held in memory.
+func (p *Proxy) fits(r *row, size int) error {
+	if !r.pooled && size > maxDecoded { // what is pooled is walked over first
+		return because(reasonOversized, "%s request of %d bytes, at most %d are read", p.apiName(r.key), size, maxDecoded)
 	}
-	if size > maxDecoded {
-		return 0, because(reasonOversized, "%s request of %d bytes, at most %d are read", p.apiName(r.key), size, maxDecoded)
+	return nil
+}
+
+// introduced makes sure that the broker has accepted the caller before a large request of its is
+// read: of what all connections share, nothing is for whoever has not logged in.
+func (c *conn) introduced(h header) error {
+	if c.authority.authenticated.Load() {
+		return nil
 	}
-	return min(decodedWeight*int64(size), p.cfg.BufferedBytes), nil
+	return c.consult(&request{header: h}, func(context.Context, Caller) error { return nil })
+}
+
+// acquire takes n bytes of a budget, or all of it if that is less, and returns what gives them
+// back. A request takes of Proxy.budget while it comes, as slowly as its sender likes, and then of
+// Proxy.decoding, always in this order, so that no two of them wait for each other.
+func (c *conn) acquire(budget *semaphore.Weighted, n int64) (release func(), err error) {
+	n = min(n, c.p.cfg.BufferedBytes)
+	if budget.Acquire(c.ctx, n) != nil {
+		return nil, context.Cause(c.ctx)
+	}
+	return sync.OnceFunc(func() { budget.Release(n) }), nil
 }
 
 // buffers is a pool of byte slices.

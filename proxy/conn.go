@@ -103,7 +103,12 @@ type exchange struct {
 	// converse runs first, with the upstream connection for itself: every earlier
 	// answer is delivered, and the reader sends nothing until it returns.
 	converse func(ctx context.Context, up *conversation) error
+	// released is closed when the reader may go on: after converse, or of what is held after the
+	// answer.
 	released chan struct{}
+	// held: the request or its answer is large, and the reader takes no further one before this one
+	// is answered. A broker does neither.
+	held bool
 	// answer returns a whole response frame. Its context ends with the connection.
 	answer func(ctx context.Context) (net.Buffers, error)
 	// answered runs after answer did and what it returned was written, or could not be.
@@ -348,15 +353,19 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	}
 	// What is held in memory by all connections together is bounded; small frames are
 	// bounded by the number of connections.
-	if size > readBuffer {
-		weight, err := c.p.weight(r, size)
+	large := size > readBuffer
+	if large {
+		if err := c.p.fits(r, size); err != nil {
+			return err
+		}
+		if err := c.introduced(h); err != nil {
+			return err
+		}
+		release, err := c.acquire(c.p.budget, int64(size))
 		if err != nil {
 			return err
 		}
-		if err := c.p.budget.Acquire(c.ctx, weight); err != nil {
-			return context.Cause(c.ctx)
-		}
-		defer c.p.budget.Release(weight)
+		defer release()
 		// Nobody holds for long what others wait for.
 		_ = c.client.SetReadDeadline(time.Now().Add(c.p.cfg.MaxStall + time.Duration(size/slowestRequest)*time.Second))
 		defer func() { _ = c.client.SetReadDeadline(time.Time{}) }()
@@ -379,6 +388,13 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	req.header = full
 	req.body = req.raw[sizeLen+full.size:]
 	c.clientID = full.clientID
+	decoded := func() {}
+	if large && !r.pooled {
+		if decoded, err = c.acquire(c.p.decoding, decodedWeight*int64(size)); err != nil {
+			return err
+		}
+		defer func() { decoded() }()
+	}
 	ex, err := r.handle(c, &req)
 	if err != nil {
 		return malformed(fmt.Errorf("%s request of version %d: %w", c.p.apiName(h.key), h.version, err))
@@ -394,13 +410,21 @@ func (c *conn) intercept(r *row, h header, size int) error {
 		<-c.ctx.Done()
 		return context.Cause(c.ctx)
 	}
+	// Until it is answered, an exchange refers to what was made of its request.
+	ex.held = large && (ex.local() || !r.pooled)
 	if err := c.enqueue(&ex); err != nil {
 		return err
 	}
 	if err := c.send(&ex); err != nil {
 		return err
 	}
+	if !ex.local() {
+		decoded() // a broker may let it wait, a Fetch for one, and little is left of it here
+	}
 	if ex.released != nil {
+		c.mu.Lock()
+		c.inFrame = false // what it waits for is not the client
+		c.mu.Unlock()
 		select {
 		case <-ex.released:
 		case <-c.ctx.Done():
@@ -426,7 +450,7 @@ func (c *conn) enqueue(ex *exchange) error {
 	if ex.noResponse {
 		return nil
 	}
-	if ex.converse != nil {
+	if ex.converse != nil || ex.held {
 		ex.released = make(chan struct{})
 	}
 	c.watched.due.Add(1)
@@ -461,6 +485,11 @@ func (c *conn) write() error {
 			return err
 		}
 		c.watched.due.Add(-1)
+		if ex.held {
+			released := ex.released
+			*ex = exchange{} // which would keep it until the next one comes
+			close(released)
+		}
 	}
 }
 
@@ -543,7 +572,9 @@ func (c *conn) relayResponse(size int) error {
 func (c *conn) deliverLocal(ex *exchange) error {
 	if ex.converse != nil {
 		err := ex.converse(c.ctx, &conversation{c: c})
-		close(ex.released)
+		if !ex.held {
+			close(ex.released)
+		}
 		if err != nil {
 			return fmt.Errorf("%s of version %d: %w", c.p.apiName(ex.key), ex.version, err)
 		}

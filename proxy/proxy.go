@@ -51,16 +51,16 @@ type Config struct {
 	MaxFrame int
 	// MaxResponse bounds a response that is read into memory; default 100 MiB.
 	MaxResponse int
-	// BufferedBytes bounds the large requests that all connections together hold in
-	// memory; default 256 MiB.
+	// BufferedBytes bounds the large requests that all connections together hold in memory, and
+	// once more what they are decoded to; default 256 MiB.
 	BufferedBytes int64
 	// MaxInFlight bounds the unanswered requests of a connection; default 256.
 	MaxInFlight int
-	// MaxIdle is how long nothing may move on a connection, in either direction; default
-	// 10 minutes, as connections.max.idle.ms.
+	// MaxIdle is how long nothing may move on a connection, in either direction, and how long a
+	// client may take nothing of its answers; default 10 minutes, as connections.max.idle.ms.
 	MaxIdle time.Duration
-	// MaxStall is how long a client may take nothing of its answers, or send nothing more of a
-	// request that it has begun; default 30 s.
+	// MaxStall is how long a client may send nothing more of a request that it has begun; default
+	// 30 s.
 	MaxStall time.Duration
 	// AnswerTimeout bounds the home broker's answers to what the proxy asks itself; default 1 min.
 	AnswerTimeout time.Duration
@@ -108,7 +108,9 @@ type Proxy struct {
 	rules   readonly.Rules
 	untold  untold
 	buffers *buffers
-	budget  *semaphore.Weighted
+	// budget is what large requests take of while they are in memory, decoding while they are
+	// decoded as well.
+	budget, decoding *semaphore.Weighted
 	// rewriters are those of rewriter, made once.
 	rewriters map[apiVersion]func(body []byte) (kmsg.Response, error)
 	// spliced counts the bytes that passed without coming into this process.
@@ -149,6 +151,8 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		buffers: new(buffers),
 		budget:  semaphore.NewWeighted(cfg.BufferedBytes),
 		conns:   make(map[*conn]struct{}),
+
+		decoding: semaphore.NewWeighted(cfg.BufferedBytes),
 	}
 	p.conn = deps.Connections.of(cfg.Name)
 	p.rows = rowsFor(cfg, deps)

@@ -1,0 +1,129 @@
+package proxy
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/semaphore"
+)
+
+// largeRequest is an intercepted request above the read buffer.
+func largeRequest() *kmsg.CreateTopicsRequest {
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.Version = 7
+	value := strings.Repeat("x", 2*readBuffer)
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic = "o"
+	topic.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "x", Value: &value}}
+	req.Topics = append(req.Topics, topic)
+	return req
+}
+
+// begunRequest is the beginning of an intercepted request of n bytes.
+func begunRequest(n uint32) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, n), 0, byte(kmsg.CreateTopics), 0, 7, 0, 0, 0, 1)
+}
+
+// takenOf tells whether somebody holds a part of a budget.
+func takenOf(p *Proxy, budget *semaphore.Weighted) bool {
+	if !budget.TryAcquire(p.cfg.BufferedBytes) {
+		return true
+	}
+	budget.Release(p.cfg.BufferedBytes)
+	return false
+}
+
+// Whoever has not logged in is asked to before anything of a large request is waited for.
+func TestStrangersHoldNothing(t *testing.T) {
+	b := startBroker(t, func(c net.Conn, _ header, _ []byte) []byte { c.Close(); return nil })
+	p, addr := new(setup).start(t, b)
+	c := dial(t, addr)
+	if _, err := c.Write(begunRequest(1 << 20)); err != nil {
+		t.Fatal(err)
+	}
+	c.wantClosed()
+	if got := b.requests(); len(got) != 1 || got[0].key != int16(kmsg.Metadata) {
+		t.Errorf("the broker got %v", got)
+	}
+	waitFor(t, func() bool { return !takenOf(p, p.budget) })
+}
+
+// A request that does not come to its end holds what it is, not what it could be decoded to.
+func TestSlowSendersLeaveRoom(t *testing.T) {
+	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response { return req.ResponseKind() }))
+	p, addr := new(setup).start(t, b)
+	if _, err := dial(t, addr).Write(begunRequest(maxDecoded)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return takenOf(p, p.budget) })
+	dial(t, addr).ask(largeRequest())
+}
+
+// The reader takes no further request before a large one is answered, which is counted until then.
+func TestLargeExchangesAreHeld(t *testing.T) {
+	for name, local := range map[string]bool{"answered here": true, "passed on": false} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := new(setup).start(t, startBroker(t, echo))
+			synctest.Test(t, func(t *testing.T) {
+				client, far := net.Pipe()
+				up, broker := net.Pipe()
+				c := newFuzzedConn(p, client, up)
+				c.toClient = relay{dst: client, src: c.out.r, raw: up, spliced: &p.spliced}
+				frame := encodeRequest(largeRequest(), 1, &testClientID)
+				answer := frameOf([]byte{0, 0, 0, 1})
+				gate := make(chan struct{})
+				r := &row{handle: func(_ *conn, r *request) (exchange, error) {
+					if !local {
+						return r.forward(), nil
+					}
+					ex := relayed(r.header)
+					ex.answer = func(context.Context) (net.Buffers, error) {
+						<-gate
+						return net.Buffers{answer}, nil
+					}
+					return ex, nil
+				}}
+				read, wrote := make(chan error, 1), make(chan error, 1)
+				go func() { _, _ = far.Write(frame) }()
+				go func() { read <- c.intercept(r, fixedHeader(frame[sizeLen:]), len(frame)-sizeLen) }()
+				go func() { wrote <- c.write() }()
+				if !local {
+					if _, err := readFrame(broker); err != nil {
+						t.Fatal(err)
+					}
+					go func() {
+						<-gate
+						_, _ = broker.Write(answer)
+					}()
+				}
+				synctest.Wait()
+				select {
+				case err := <-read:
+					t.Errorf("the reader went on: %v", err)
+					read <- err
+				default:
+				}
+				if !takenOf(p, p.budget) || takenOf(p, p.decoding) != local {
+					t.Errorf("held of the frames: %v, of what is decoded: %v", takenOf(p, p.budget), takenOf(p, p.decoding))
+				}
+				close(gate)
+				if _, err := readFrame(far); err != nil {
+					t.Error(err)
+				}
+				if err := <-read; err != nil {
+					t.Error(err)
+				}
+				if takenOf(p, p.budget) || takenOf(p, p.decoding) {
+					t.Error("not given back")
+				}
+				up.Close()
+				<-wrote
+			})
+		})
+	}
+}
