@@ -247,7 +247,7 @@ func sidecarKeys() []sidecarKey {
 		}),
 		k("max.connection.creation.rate", strconv.Itoa(math.MaxInt32), "connections that are accepted in a second; more wait", intKey(1, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxConnectionRate })),
 		k("connections.max.idle.ms", "600000", "how long nothing may move on a connection before it is closed", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxIdle })),
-		k("connections.max.stall.ms", "30000", "how long a client may take nothing of its answers, or send nothing more of a request that it has begun", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxStall })),
+		k("connections.max.stall.ms", "30000", "how long a client may send nothing more of a request that it has begun", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxStall })),
 		k("socket.request.max.bytes", strconv.Itoa(100<<20), "largest request", intKey(1, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxRequest })),
 		k("state.encryption.key.file", "", "file with the key that encrypts secrets in the state topic", func(s *Sidecar, v string) error { s.StateEncryptionKeyFile = v; return nil }),
 		k("log.level", "info", "debug, info, warn or error", func(s *Sidecar, v string) error {

@@ -86,7 +86,7 @@ func TestConnectionsThatStandStillEnd(t *testing.T) {
 		"half a length":             {Config{MaxStall: 30 * time.Millisecond}, echo, []byte{0, 0}, reasonStalledRequest},
 		"half a request":            {Config{MaxStall: 30 * time.Millisecond}, echo, partial(100), reasonStalledRequest},
 		"half a large request":      {Config{MaxIdle: 30 * time.Millisecond}, echo, partial(10 << 20), reasonStalledRequest},
-		"answers that nobody reads": {Config{MaxStall: 30 * time.Millisecond}, flood, relayFrame(1, nil), reasonSlowReader},
+		"answers that nobody reads": {Config{MaxStall: time.Millisecond, MaxIdle: 300 * time.Millisecond}, flood, relayFrame(1, nil), reasonSlowReader},
 		"too large":                 {Config{MaxFrame: 1000}, echo, partial(1001), reasonOversized},
 		"a negative length":         {Config{}, echo, []byte{0x80, 0, 0, 0}, reasonMalformed},
 		"another protocol":          {Config{MaxFrame: 1 << 20}, echo, []byte("GET / HTTP/1.1\r\n\r\n"), reasonOversized},
@@ -97,10 +97,15 @@ func TestConnectionsThatStandStillEnd(t *testing.T) {
 			s.cfg = tc.cfg
 			_, addr := s.start(t, b)
 			c := dial(t, addr)
+			begun := time.Now()
 			if _, err := c.Write(tc.send); err != nil {
 				t.Fatal(err)
 			}
 			s.wantEnded(t, tc.want)
+			// A consumer may pause for as long as a broker lets it.
+			if took := time.Since(begun); tc.want == reasonSlowReader && took < tc.cfg.MaxIdle {
+				t.Errorf("cut after %v", took)
+			}
 		})
 	}
 }

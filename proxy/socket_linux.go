@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,16 +35,4 @@ func stateOf(c net.Conn) (s socketState, ok bool) {
 		ok = true
 	})
 	return s, ok && err == nil
-}
-
-// limitSilence has the kernel end a connection whose peer acknowledges nothing of what was
-// sent for so long.
-func limitSilence(tcp *net.TCPConn, d time.Duration) {
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
-	})
 }

@@ -8,7 +8,7 @@ import (
 
 const (
 	// keepAliveIdle, keepAliveInterval and keepAliveCount have the kernel find out within a
-	// minute that a client is gone that never said so.
+	// minute that a client is gone that never said so, unless answers are due to it.
 	keepAliveIdle     = 30 * time.Second
 	keepAliveInterval = 10 * time.Second
 	keepAliveCount    = 3
@@ -45,8 +45,7 @@ func (p *Proxy) tune(c net.Conn) {
 	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{
 		Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount,
 	})
-	// Longer than what tend allows, which has the better reason.
-	limitSilence(tcp, 2*p.cfg.MaxStall)
+	// No TCP_USER_TIMEOUT: the kernel would end by it who only takes nothing for a while.
 }
 
 // tend looks at the connections again and again, and ends those that stand still. It is one
@@ -110,8 +109,10 @@ func (c *conn) look(now time.Time) error {
 	v.last = s
 	stall, idle := c.p.cfg.MaxStall, c.p.cfg.MaxIdle
 	switch {
-	case s.due && now.Sub(v.taken) >= stall:
-		return because(reasonSlowReader, "the client has taken nothing of its answers for %v", stall)
+	case s.due && now.Sub(v.taken) >= idle:
+		// Not stall: a consumer that has paused leaves a large answer where it is, and fetches all
+		// of it again if it is cut. A broker waits as long.
+		return because(reasonSlowReader, "the client has taken nothing of its answers for %v", idle)
 	case ok && c.watched.reading.Load() && !s.unread && c.midFrame() && now.Sub(v.received) >= stall:
 		return because(reasonStalledRequest, "the client has sent nothing more of a request for %v", stall)
 	case now.Sub(v.moved) < idle:
