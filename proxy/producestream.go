@@ -46,6 +46,8 @@ func (c *conn) lightProduce(h header, size int) (exchange, bool, error) {
 		return exchange{}, false, nil // more topics than the read buffer holds: read it whole
 	case err != nil || !free:
 		return exchange{}, false, err
+	case len(head) < size && c.producing == (readonly.Topic{}) && !c.p.allFree():
+		return exchange{}, false, nil // the second look could be at one topic only: read it whole
 	}
 	ex := c.produced(relayed(h), acks)
 	ex.guarded = true
@@ -103,6 +105,7 @@ func (c *conn) seeProduce(h header, head []byte) (acks int16, free bool, err err
 			w.skipTags()
 		}
 	}
+	c.producing = readonly.Topic{} // more than one, or none
 	return acks, w.err == nil, w.err
 }
 
