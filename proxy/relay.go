@@ -133,6 +133,11 @@ func (r *relay) splice(n int64) (ok bool, err error) {
 	r.spliced.Add(got)
 	if err == nil && got < n {
 		err = io.ErrUnexpectedEOF
+	} else if err != nil {
+		// Of which socket it is, it does not say. To write nothing fails where writing does.
+		if _, failed := d.Write(nil); failed != nil {
+			err = failed
+		}
 	}
 	return true, err
 }
