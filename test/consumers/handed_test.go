@@ -33,7 +33,8 @@ func (e *env) readers(topic string) []reader {
 			name := fmt.Sprintf("java-%s-committed-%t-%s", protocol, committed, topic)
 			out = append(out, reader{name, committed, func(ctx context.Context, count int) ([]int64, error) {
 				records, err := e.dst.Cluster.Installation().Consume(ctx, harness.JavaConsume{
-					Bootstrap: e.dst.Proxies(), Group: name, Topic: topic, ReadCommitted: committed, Count: count, Idle: patience,
+					Bootstrap: e.dst.Proxies(), Group: name, Topic: topic, ReadCommitted: committed, Count: count,
+					Idle: 4 * patience, // each change of leaders may take one
 					Properties: map[string]string{
 						"group.protocol": protocol, "auto.offset.reset": "none",
 						// Retries are quick, what is known of leaders is not looked up for its own sake.

@@ -32,6 +32,7 @@ type session struct {
 	version   int16
 	id, epoch int32
 	next      map[string]int64
+	lost      bool // a replica is behind: nothing of it counts any more
 }
 
 // testSessions goes through a session of each version: what is named once is remembered, what is
@@ -59,29 +60,44 @@ func (e *env) testSessions(t *testing.T) {
 	}
 	for _, version := range sessionVersions() {
 		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
-			s := &session{side: e.proxies(t)[at], version: version, next: map[string]int64{}}
-			for _, topic := range []string{growing, ordinary} {
-				end, err := listOffset(e.dst.Sidecars[at].Proxy, topic, 0, 0)
-				if err != nil {
-					t.Fatal(err)
+			through := func() (lost bool) {
+				s := &session{side: e.proxies(t)[at], version: version, next: map[string]int64{}}
+				for _, topic := range []string{growing, ordinary} {
+					end, err := listOffset(e.dst.Sidecars[at].Proxy, topic, 0, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.next[topic] = end
 				}
-				s.next[topic] = end
+				if got := s.fetch(t, growing, ordinary); !s.lost && (len(got) != 2 || s.id == 0) {
+					t.Fatalf("begun as session %d with %v", s.id, got)
+				}
+				if got := s.fetch(t); len(got) != 0 {
+					t.Errorf("nothing is new: %v", got)
+				}
+				for _, step := range []func(){
+					func() { write(growing); s.until(t, growing) },
+					func() { write(ordinary); s.until(t, ordinary) },
+					func() { s.forget(t, growing) },
+					func() { write(growing); write(ordinary); s.until(t, ordinary) },
+					func() { s.refused(t) },
+				} {
+					if s.lost {
+						return true
+					}
+					step()
+				}
+				return s.lost
 			}
-			if got := s.fetch(t, growing, ordinary); len(got) != 2 || s.id == 0 {
-				t.Fatalf("begun as session %d with %v", s.id, got)
+			// A machine that stops for longer than lagTime makes a replica fall behind, of which the
+			// session is told, or which ends it.
+			if through() {
+				e.whole(t, growing)
+				e.mirrored(t, growing)
+				if through() {
+					t.Error("the session was lost twice")
+				}
 			}
-			if got := s.fetch(t); len(got) != 0 {
-				t.Errorf("nothing is new: %v", got)
-			}
-			write(growing)
-			s.until(t, growing)
-			write(ordinary)
-			s.until(t, ordinary)
-			s.forget(t, growing)
-			write(growing)
-			write(ordinary)
-			s.until(t, ordinary)
-			s.refused(t)
 		})
 	}
 }
@@ -103,7 +119,14 @@ func (s *session) fetch(t *testing.T, named ...string) []string {
 
 func (s *session) take(t *testing.T, req *kmsg.FetchRequest) []string {
 	t.Helper()
+	if s.lost {
+		return nil
+	}
 	resp := s.ask(t, req).(*kmsg.FetchResponse)
+	if resp.ErrorCode == kerr.FetchSessionIDNotFound.Code {
+		s.lost = true
+		return nil
+	}
 	if resp.ErrorCode != 0 || s.id != 0 && resp.SessionID != s.id {
 		t.Fatalf("epoch %d of session %d: error %d, session %d", s.epoch, s.id, resp.ErrorCode, resp.SessionID)
 	}
@@ -118,6 +141,10 @@ func (s *session) take(t *testing.T, req *kmsg.FetchRequest) []string {
 			}
 		}
 		for _, p := range rt.Partitions {
+			if p.ErrorCode == kerr.NotLeaderForPartition.Code && topic == growing {
+				s.lost = true
+				return nil
+			}
 			if p.ErrorCode != 0 {
 				t.Fatalf("%s: error %d", topic, p.ErrorCode)
 			}
@@ -146,6 +173,9 @@ func (s *session) until(t *testing.T, topic string) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		got := s.fetch(t, named...)
 		named = nil
+		if s.lost {
+			return
+		}
 		if slices.Contains(got, topic) {
 			if len(got) > 1 {
 				t.Errorf("got %v", got)
@@ -186,6 +216,10 @@ func (s *session) refused(t *testing.T) {
 		{s.id + 1, 1, kerr.FetchSessionIDNotFound},
 	} {
 		resp := s.ask(t, fetchRequest(s.version, tc.id, tc.epoch, 0)).(*kmsg.FetchResponse)
+		if tc.id == s.id && resp.ErrorCode == kerr.FetchSessionIDNotFound.Code {
+			s.lost = true
+			return
+		}
 		if resp.ErrorCode != tc.want.Code {
 			t.Errorf("session %d, epoch %d: error %d, want %v", tc.id, tc.epoch, resp.ErrorCode, tc.want)
 		}

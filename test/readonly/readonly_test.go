@@ -99,7 +99,8 @@ func stateTopicNotCreated(t *testing.T, e *env) {
 	})
 }
 
-// insideNotOffered: nobody can send to a proxy what changes partitions behind the table's back.
+// insideNotOffered: a proxy offers what its broker does, and relays what is not in the table, so that
+// what would change partitions behind the table's back must be what brokers do not serve to clients.
 func insideNotOffered(t *testing.T, e *env) {
 	for _, c := range e.dst.Sidecars {
 		for _, addr := range []string{c.Proxy, c.Virtual} {

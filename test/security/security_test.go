@@ -401,8 +401,9 @@ func (e *env) testRenewal(t *testing.T, classes string) {
 		t.Fatal(res.Stdout, err)
 	}
 	t.Logf("%d records acknowledged, %d failed; logged in again %d times on %d connections", acknowledged, failed, again, connections)
-	// One for the bootstrap, one for the broker; a machine that stands still may cost one more.
-	if acknowledged == 0 || failed != 0 || again < renewals || connections > 2+renewals-1 {
+	// One for the bootstrap, one for the broker. A machine that stands still makes the client miss the
+	// end of a session, which costs one more; a proxy that ends what is renewed costs one each time.
+	if acknowledged == 0 || failed != 0 || again < renewals || connections > 2+4*renewals {
 		t.Errorf("%d acknowledged, %d failed, %d renewals on %d connections:\n%s", acknowledged, failed, again, connections, res.Stderr)
 	}
 }
