@@ -67,7 +67,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	log.Info("mirror-sidecar", "version", buildVersion())
-	limitMemory(cfg.BufferMemory)
+	ended, end := context.WithCancel(context.Background())
+	defer end()
+	limitMemory(ended, cfg.BufferMemory)
 	ctx, stopSignals := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stopSignals()
 	r, err := prepare(ctx, cfg, log)
@@ -104,9 +106,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		log.Error("the sidecar cannot start", "error", err)
 		return 1
 	}
-	var end fx.ShutdownSignal
+	var why fx.ShutdownSignal
 	select {
-	case end = <-app.Wait():
+	case why = <-app.Wait():
 	case <-ctx.Done():
 	}
 	if r.data.succeeded() {
@@ -119,7 +121,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	r.stop()
 	log.Info("the sidecar has stopped")
-	return end.ExitCode
+	return why.ExitCode
 }
 
 // prepare does what comes before the parts of the sidecar, which wait for the cluster: the
@@ -155,18 +157,6 @@ func prepare(ctx context.Context, cfg *config.Sidecar, log *slog.Logger) (_ *fro
 	}
 	r.answers = true
 	return r, nil
-}
-
-// limitMemory lets the collector run less often than Go's default, which costs a tenth of the
-// time at full speed, but never beyond the buffers' budget and a fixed rest. GOGC and
-// GOMEMLIMIT in the environment win.
-func limitMemory(budget int64) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(budget + 64<<20)
-	}
 }
 
 const (
