@@ -327,7 +327,7 @@ func (p *partition) oursLocked(now time.Time) {
 // (KIP-392), and says its own high watermark.
 func (p *partition) askHighWatermarks(ctx context.Context, a leading.AskHighWatermarks) {
 	known, records := p.highWatermarks(ctx, a)
-	p.step(func(now time.Time) { p.machine.HighWatermarks(now, a.Epoch, known, records) })
+	p.step(func(now time.Time) { p.machine.HighWatermarks(now, a.Epoch, a.Seq, known, records) })
 }
 
 // highWatermarks returns the answers. Of whom only the half is known, nothing is: without the

@@ -158,7 +158,7 @@ func TestR5ALogUnderAnUnknownEpochIsToldByARecord(t *testing.T) {
 			for id := int32(1); tt.record != nil && id <= 3; id++ {
 				records[id] = *tt.record
 			}
-			r.m.HighWatermarks(r.now, rigEpoch, map[int32]int64{1: 70, 2: 70, 3: 70}, records)
+			r.m.HighWatermarks(r.now, rigEpoch, r.m.asks, map[int32]int64{1: 70, 2: 70, 3: 70}, records)
 			r.take()
 			if got := r.last(ProbeSource{}).(ProbeSource); got.Offset != tt.s {
 				t.Errorf("S is %d, want %d", got.Offset, tt.s)
@@ -217,7 +217,7 @@ func TestR5AnAmbiguousLogIsAskedUntilItAnswers(t *testing.T) {
 	r.none(ProbeSource{}, "what broker 1 holds is not known")
 	r.fetch(2, 80, 4)
 	r.phase(AskingHW)
-	r.m.HighWatermarks(r.now, rigEpoch, map[int32]int64{1: 80}, map[int32]lineage.Entry{1: {Epoch: 3, Start: 79}})
+	r.m.HighWatermarks(r.now, rigEpoch, r.m.asks, map[int32]int64{1: 80}, map[int32]lineage.Entry{1: {Epoch: 3, Start: 79}})
 	r.take()
 	if got := r.last(ProbeSource{}).(ProbeSource); got.Offset != 80 {
 		t.Errorf("%+v", got)

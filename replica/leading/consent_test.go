@@ -74,3 +74,35 @@ func TestStuck(t *testing.T) {
 		t.Error("stuck with enough in sync")
 	}
 }
+
+// TestAnswerOfATakeoverThatBeganAnew: what was asked before the operator's word says nothing of what is
+// there after it.
+func TestAnswerOfATakeoverThatBeganAnew(t *testing.T) {
+	r := newRig(t)
+	asking := func() AskHighWatermarks {
+		t.Helper()
+		r.state(oneChain(), consented)
+		for id := int32(1); id <= 3; id++ {
+			r.fetch(id, 80, 4)
+		}
+		r.phase(AskingHW)
+		return r.last(AskHighWatermarks{}).(AskHighWatermarks)
+	}
+	r.metadata(nil)
+	before := asking()
+	r.m.Consented(r.now)
+	r.take()
+	after := asking()
+	answered := func(a AskHighWatermarks, hw int64) {
+		r.m.HighWatermarks(r.now, a.Epoch, a.Seq, map[int32]int64{1: hw}, nil)
+		r.take()
+	}
+	answered(before, 10)
+	r.phase(AskingHW)
+	answered(after, 70)
+	r.phase(Probing)
+	if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+		t.Fatal(err)
+	}
+	r.hw(70)
+}

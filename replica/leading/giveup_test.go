@@ -254,3 +254,49 @@ func TestGivingUpIsTold(t *testing.T) {
 		r.none(Truncated{}, "nothing is lost")
 	})
 }
+
+// TestGivingUpWhoHadNoMoreIsNotTold: a dead replica that was not in sync had nothing that those lack who
+// were, and what was found before it came back says nothing.
+func TestGivingUpWhoHadNoMoreIsNotTold(t *testing.T) {
+	given := consented
+	given.GiveUp = true
+	for name, view := range map[string]func(v *View){
+		"the last in sync lives":   func(v *View) { v.LastRealISR = []int32{2} },
+		"one of the ELR lives":     func(v *View) { v.ELR = []int32{2} },
+		"one is in sync meanwhile": func(v *View) { v.ISR = []int32{v1, v2, 2} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := alone(t)
+			if name != "the last in sync lives" {
+				r.state(oneChain(), given)
+				r.fetch(1, 50, 4)
+				r.pass(time.Second) // 3, who was in sync, is given up: 2 is waited for
+				r.phase(Collecting)
+			}
+			r.metadata(view)
+			if name == "the last in sync lives" {
+				r.state(oneChain(), given)
+				r.fetch(1, 60, 4)
+			}
+			r.fetch(2, 70, 4)
+			r.marks(map[int32]int64{2: 65})
+			if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+				t.Fatal(err)
+			}
+			r.phase(Leading)
+			r.none(Truncated{}, "nobody had more")
+		})
+	}
+	t.Run("one of the ELR does not", func(t *testing.T) {
+		r := alone(t, 3)
+		r.metadata(func(v *View) { v.LastRealISR = []int32{2} })
+		r.state(oneChain(), given)
+		r.fetch(1, 60, 4)
+		r.fetch(2, 70, 4)
+		r.marks(map[int32]int64{2: 65})
+		if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+			t.Fatal(err)
+		}
+		r.last(Truncated{})
+	})
+}

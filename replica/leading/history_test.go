@@ -34,7 +34,7 @@ func TestAnotherMemberTellsTheHistory(t *testing.T) {
 			if a := r.last(AskHighWatermarks{}).(AskHighWatermarks); !slices.Equal(a.Records, []int32{1, 2, 3}) {
 				t.Errorf("asked %v for records", a.Records)
 			}
-			r.m.HighWatermarks(r.now, rigEpoch, map[int32]int64{1: 0, 2: 10, 3: 5}, c.records)
+			r.m.HighWatermarks(r.now, rigEpoch, r.m.asks, map[int32]int64{1: 0, 2: 10, 3: 5}, c.records)
 			r.take()
 			if p := r.last(ProbeSource{}).(ProbeSource); p.Offset != c.s {
 				t.Errorf("S is %d, want %d", p.Offset, c.s)

@@ -29,11 +29,14 @@ type Machine struct {
 	ref       []int32        // the members S was computed from (R16)
 	refLogs   []lineage.Log  // and their logs
 	asked     []int32        // those that have to be asked for a record
+	asks      int            // counts over takeovers: only the last one's answer counts
 	knownHW   int64
+	shownHW   bool  // a member that S was computed from is among those that told
 	jumpStart int64 // log start after a jump over a hole; 0 if there was none (R14)
 	jumpedAt  int64 // what was agreed before the jump
 	unknown   bool  // some member's history is not on record, so nothing is agreed
-	abandoned bool  // S is what the best of those alive has: a replica that may have more was given up
+	clients   agreed
+	abandoned bool // S is what the best of those alive has: a replica that may have more was given up
 
 	// Leading.
 	chain       lineage.Chain // in force now, including entries that are not yet durable
@@ -103,6 +106,14 @@ type follower struct {
 	quiesced    bool // has fetched since quiesce began
 }
 
+// agreed is S as the members' logs say, with the chain below it, for clients: what the source says may
+// lower S before the takeover is refused, and nothing went by then.
+type agreed struct {
+	known bool
+	s     int64
+	chain lineage.Chain
+}
+
 // pendingISR is an AlterPartition on its way. Its members count for the maximal ISR until
 // the metadata log has settled it.
 type pendingISR struct {
@@ -159,10 +170,10 @@ func (m *Machine) Metadata(now time.Time, v View) {
 }
 
 func (m *Machine) reset(p Phase, epoch int32, now time.Time) {
-	cfg, view, out, silences, gaveUp := m.cfg, m.view, m.out, m.silences, m.gaveUp
+	cfg, view, out, silences, gaveUp, asks := m.cfg, m.view, m.out, m.silences, m.gaveUp, m.asks
 	*m = Machine{
 		cfg: cfg, view: view, out: out, phase: p, epoch: epoch, started: now, resetAt: lineage.Undefined, seam: lineage.Undefined,
-		followers: map[int32]*follower{}, silences: silences, gaveUp: gaveUp,
+		followers: map[int32]*follower{}, silences: silences, gaveUp: gaveUp, asks: asks,
 	}
 	if p != Off {
 		m.noteAlive(now)
@@ -262,7 +273,8 @@ func (m *Machine) collect() {
 	if len(ask) > 0 {
 		ask = m.live(members)
 	}
-	m.do(AskHighWatermarks{m.epoch, at, ask})
+	m.asks++
+	m.do(AskHighWatermarks{m.epoch, at, ask, m.asks})
 }
 
 const notMirrored = "the state of the partition is neither LOG_TRUNCATION nor MIRRORING"
@@ -286,10 +298,14 @@ func (m *Machine) agree() {
 		s, chain = 0, nil
 	}
 	m.s, m.chain, m.unknown = s, chain, !known
+	// Before a record was asked for, S may lie far below what is visible.
+	told := m.phase == AskingHW || !slices.ContainsFunc(m.refLogs, m.record.Ambiguous)
+	m.clients = agreed{known && told, s, chain}
 }
 
 // members returns the real replicas from whose logs S is computed.
 func (m *Machine) members() ([]int32, bool) {
+	m.abandoned = false
 	real := m.cfg.Virtual.Real(m.view.ISR)
 	if len(real) > 0 {
 		for _, id := range real {
@@ -306,12 +322,15 @@ func (m *Machine) members() ([]int32, bool) {
 		}
 	}
 	all, last := m.cfg.Virtual.Real(m.view.Replicas), m.lastRealISR()
-	m.abandoned = false
 	if m.consent.GiveUp {
-		had := len(all)
+		// What is visible those of the ELR and of the last ISR have, or anybody if there were none.
+		had := append(m.cfg.Virtual.Real(m.view.ELR), last...)
+		if len(had) == 0 {
+			had = all
+		}
 		all = m.live(all)
 		last = m.live(last)
-		m.abandoned = len(all) < had
+		m.abandoned = len(m.live(had)) < len(had)
 	}
 	for _, id := range all {
 		// A last member may have lost its tail in a crash: without ELR everybody must
@@ -390,14 +409,15 @@ func (m *Machine) reported(id int32) bool {
 // HighWatermarks takes what live real replicas answered (R6). records are what was asked
 // for beside that, by their Epoch and Start: the history of a log that ends with the epoch
 // of a real leader that no sidecar followed is told by a record of it (R5).
-func (m *Machine) HighWatermarks(now time.Time, epoch int32, known map[int32]int64, records map[int32]lineage.Entry) {
-	if epoch != m.epoch || m.phase != AskingHW {
+func (m *Machine) HighWatermarks(now time.Time, epoch int32, seq int, known map[int32]int64, records map[int32]lineage.Entry) {
+	if epoch != m.epoch || m.phase != AskingHW || seq != m.asks {
 		return
 	}
-	m.knownHW = 0
+	m.knownHW, m.shownHW = 0, false
 	for id, hw := range known {
 		if !m.cfg.Virtual.Is(id) {
 			m.knownHW = max(m.knownHW, hw)
+			m.shownHW = m.shownHW || slices.Contains(m.ref, id)
 		}
 	}
 	for _, id := range m.asked {
@@ -464,6 +484,10 @@ func (m *Machine) Probed(now time.Time, epoch int32, a ProbeAnswer) error {
 		return nil
 	}
 	m.sourceStart = a.SourceStart
+	if (a.Another || a.OutOfRange && a.SourceStart <= m.s) && m.consent.AllowUnknown && !m.shownHW && len(m.chain) > 0 {
+		m.phase = Collecting // asked again: what replicas show bounds what goes, and nobody has told
+		return nil
+	}
 	switch {
 	case a.Diverging && a.Another && !m.consent.AllowUnknown:
 		return fmt.Errorf("the source's epoch %d ends at %d, the mirror is at %d, and nobody was elected there since: the source was restored from a backup; nothing is dropped here",
@@ -551,6 +575,10 @@ func (m *Machine) lead(now time.Time) {
 // may still have it.
 func (m *Machine) tell(agreed, theirs int64) {
 	visible, why := min(m.knownHW, theirs), "the source no longer has these records"
+	if !m.shownHW {
+		// Nobody has told what is visible: it may be all that the members had in common.
+		visible = max(visible, min(m.clients.s, theirs))
+	}
 	if m.abandoned {
 		visible, why = max(visible, min(m.gaveUp, theirs)), "the operator did not wait for the replica that had them; what the source still has is read again"
 	}

@@ -201,3 +201,74 @@ func TestR7ReferenceIsCompared(t *testing.T) {
 		t.Errorf("without a member: %v", got)
 	}
 }
+
+// What replicas show bounds what goes: while none of those that count has told, nothing goes, and they
+// are asked again.
+func TestR7NobodyTellsWhatIsShown(t *testing.T) {
+	word := Consent{Truncate: true, AllowLoss: true, AllowUnknown: true}
+	for name, first := range map[string]ProbeAnswer{
+		"it ends below":                    {OutOfRange: true, SourceEnd: 10},
+		"it lost without an election":      {Diverging: true, DivergesAt: lineage.Entry{SourceEpoch: 1, Start: 60}, SourceEnd: 60, Another: true},
+		"another log under the same epoch": {SourceEnd: 200, Another: true},
+	} {
+		for who, known := range map[string]map[int32]int64{"nobody": nil, "one out of sync": {3: 10}} {
+			t.Run(name+", "+who, func(t *testing.T) {
+				r := newRig(t)
+				r.metadata(isr(v1, v2, 1, 2))
+				r.state(oneChain(), word)
+				r.fetch(3, 80, 4)
+				r.fetch(1, 80, 4)
+				r.fetch(2, 80, 4)
+				r.marks(known)
+				r.phase(Probing)
+				r.forget()
+				if err := r.probed(first); err != nil {
+					t.Fatal(err)
+				}
+				r.none(ProbeSource{}, "it is not known what is shown")
+				r.phase(Collecting)
+				r.fetch(1, 80, 4)
+				r.phase(AskingHW)
+				r.last(AskHighWatermarks{})
+				r.marks(map[int32]int64{2: 80})
+				if p := r.last(ProbeSource{}).(ProbeSource); p.Offset != 80 {
+					t.Errorf("probes %+v, want what the members agree on, 80", p)
+				}
+				if err := r.probed(first); err != nil {
+					t.Fatal(err)
+				}
+				r.phase(Probing)
+			})
+		}
+	}
+	t.Run("nothing is left to go", func(t *testing.T) {
+		r := newRig(t)
+		r.metadata(nil)
+		r.state(lineage.NewRecord(), word)
+		for id := int32(1); id <= 3; id++ {
+			r.fetch(id, 0, lineage.Undefined)
+		}
+		r.marks(nil)
+		if r.probed(ProbeAnswer{OutOfRange: true, SourceEnd: -1}) == nil {
+			t.Error("asked for ever")
+		}
+	})
+}
+
+// What leaves the mirror is announced also where no replica has told what was visible of it.
+func TestR7LossIsToldWithoutHighWatermark(t *testing.T) {
+	r := newRig(t)
+	r.collected([3]int64{100, 90, 80})
+	r.marks(nil)
+	if err := r.probed(ProbeAnswer{Diverging: true, DivergesAt: lineage.Entry{SourceEpoch: 1, Start: 60}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.probed(ProbeAnswer{SourceEnd: 200}); err != nil {
+		t.Fatal(err)
+	}
+	r.phase(Leading)
+	if a := r.last(Truncated{}).(Truncated); a.From != 80 || a.To != 60 {
+		t.Errorf("announced %+v", a)
+	}
+	r.hw(0)
+}

@@ -85,7 +85,7 @@ func (r *rig) state(rec lineage.Record, c Consent) {
 }
 
 func (r *rig) marks(known map[int32]int64) {
-	r.m.HighWatermarks(r.now, r.view.LeaderEpoch, known, nil)
+	r.m.HighWatermarks(r.now, r.view.LeaderEpoch, r.m.asks, known, nil)
 	r.take()
 }
 

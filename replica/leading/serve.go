@@ -334,11 +334,15 @@ func (m *Machine) lowestStart() (int64, bool) {
 
 // ClientEndOffsetFor answers a client's OffsetForLeaderEpoch. It does not wait for the source as
 // followers do: a client has seen nothing above S, which is on every in-sync replica, and reads
-// on from these while the source is away.
+// on from these while the source is away. Where S is not known, an answer would rewind it to the start.
 func (m *Machine) ClientEndOffsetFor(epoch int32) (e int32, end int64, ready bool) {
 	if m.phase != Probing && m.phase != Refused {
 		return m.EndOffsetFor(epoch)
 	}
-	e, end = m.follow().EndOffsetFor(epoch, m.s)
+	if !m.clients.known {
+		return lineage.Undefined, lineage.Undefined, false
+	}
+	at := Machine{epoch: m.epoch, s: m.clients.s, chain: m.clients.chain}
+	e, end = at.follow().EndOffsetFor(epoch, at.s)
 	return e, end, true
 }

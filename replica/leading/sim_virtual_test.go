@@ -293,7 +293,7 @@ func (w *simWorld) deliver(v *simVirt, g *simMsg) {
 			m.Pause(w.now)
 		}
 	case AskHighWatermarks:
-		m.HighWatermarks(w.now, a.Epoch, r.known, r.records)
+		m.HighWatermarks(w.now, a.Epoch, a.Seq, r.known, r.records)
 	case ProbeSource:
 		if g.seq == v.probes && m.Probed(w.now, a.Epoch, r.probe) != nil {
 			if w.restored {

@@ -170,6 +170,8 @@ type (
 		Epoch    int32
 		Replicas map[int32]int64
 		Records  []int32
+		// Seq numbers the requests: a takeover that begins anew asks again under its epoch.
+		Seq int
 	}
 	// ProbeSource asks the source leader by one Fetch at Offset (R7). Answer: Probed.
 	ProbeSource struct {
