@@ -122,7 +122,9 @@ func TestLargeExchangesAreHeld(t *testing.T) {
 					t.Error("not given back")
 				}
 				up.Close()
-				<-wrote
+				if err := <-wrote; err == nil {
+					t.Error("the writer ended without a reason")
+				}
 			})
 		})
 	}
