@@ -337,7 +337,10 @@ func (d *Destination) logEnds(ctx context.Context, topic string, partition int32
 // by a real broker: its producer lives at the source and will never end it here. Only
 // tagged producer ids are touched; version 1 of the request writes a marker with the
 // producer's own epoch (a version 2 marker would need a higher one).
-func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, partition, leader int32) (int, error) {
+//
+// marked says that none is open, but that a marker was written, perhaps by an earlier try whose answer
+// was lost: it may be on this broker only, and go with it (see replicated).
+func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, partition, leader int32) (n int, marked bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	b := d.cl.Broker(int(leader))
@@ -347,23 +350,23 @@ func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, p
 	dp.Topics = append(dp.Topics, dt)
 	resp, err := b.RetriableRequest(ctx, dp)
 	if err != nil {
-		return 0, fmt.Errorf("producers of %s-%d at broker %d: %w", topic, partition, leader, err)
+		return 0, false, fmt.Errorf("producers of %s-%d at broker %d: %w", topic, partition, leader, err)
 	}
 	r, ok := resp.(*kmsg.DescribeProducersResponse)
 	if !ok || len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 1 {
-		return 0, fmt.Errorf("producers of %s-%d at broker %d: unexpected answer", topic, partition, leader)
+		return 0, false, fmt.Errorf("producers of %s-%d at broker %d: unexpected answer", topic, partition, leader)
 	}
 	answer := r.Topics[0].Partitions[0]
 	if e := kerr.ErrorForCode(answer.ErrorCode); e != nil {
-		return 0, fmt.Errorf("producers of %s-%d at broker %d: %w%s", topic, partition, leader, e, detail(answer.ErrorMessage))
+		return 0, false, fmt.Errorf("producers of %s-%d at broker %d: %w%s", topic, partition, leader, e, detail(answer.ErrorMessage))
 	}
 	req := kmsg.NewPtrWriteTxnMarkersRequest()
-	mirrored := false
 	for _, p := range answer.ActiveProducers {
 		if p.ProducerID < 0 || batch.LocalRange(p.ProducerID) {
 			continue
 		}
-		if mirrored = true; p.CurrentTxnStartOffset < 0 {
+		if p.CurrentTxnStartOffset < 0 {
+			marked = marked || p.CoordinatorEpoch >= 0 // a producer that only is idempotent has none
 			continue
 		}
 		m := kmsg.NewWriteTxnMarkersRequestMarker()
@@ -376,21 +379,17 @@ func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, p
 		req.Markers = append(req.Markers, m)
 	}
 	if len(req.Markers) == 0 {
-		if !mirrored {
-			return 0, nil
-		}
-		// A marker of an earlier try whose answer was lost may be on this broker only, and go with it.
-		return 0, d.replicated(ctx, topic, partition, leader)
+		return 0, marked, nil
 	}
 	// Not sent twice by itself: whether an answer that was lost came with a marker is seen by
 	// who asks for the producers again.
 	resp, err = b.Request(ctx, &pinned{Request: req, version: 1})
 	if err != nil {
-		return 0, fmt.Errorf("abort transactions of %s-%d at broker %d: %w", topic, partition, leader, err)
+		return 0, false, fmt.Errorf("abort transactions of %s-%d at broker %d: %w", topic, partition, leader, err)
 	}
 	w, ok := resp.(*kmsg.WriteTxnMarkersResponse)
 	if !ok {
-		return 0, fmt.Errorf("abort transactions of %s-%d at broker %d: unexpected answer", topic, partition, leader)
+		return 0, false, fmt.Errorf("abort transactions of %s-%d at broker %d: unexpected answer", topic, partition, leader)
 	}
 	var errs []error
 	for _, m := range w.Markers {
@@ -402,7 +401,7 @@ func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, p
 			}
 		}
 	}
-	return len(req.Markers), errors.Join(errs...)
+	return len(req.Markers), false, errors.Join(errs...)
 }
 
 // pinned sends a request in no later version than the given one.

@@ -13,8 +13,15 @@ import (
 // replicatedEvery is how often a broker is asked how far its replicas have come.
 const replicatedEvery = 100 * time.Millisecond
 
-// replicated waits until all that a real leader has now is with its followers.
-func (d *Destination) replicated(ctx context.Context, topic string, partition, leader int32) error {
+// replicatedWait is how long a stop waits for the followers of all of a topic's partitions, once the
+// markers are written: it holds up the coordinator's pass, and the next one looks again.
+const replicatedWait = time.Second
+
+// replicated tells whether all that a real leader has now is with its followers. It looks once at
+// least, and again until the given time.
+func (d *Destination) replicated(ctx context.Context, until time.Time, topic string, partition, leader int32) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
 	end, ok := d.logEnds(ctx, topic, partition, []int32{leader})[leader]
 	if !ok {
 		return fmt.Errorf("%s-%d: broker %d leads and does not tell its log end", topic, partition, leader)
@@ -27,7 +34,7 @@ func (d *Destination) replicated(ctx context.Context, topic string, partition, l
 		case err != nil && !errors.Is(err, kerr.OffsetNotAvailable) && ctx.Err() == nil:
 			return fmt.Errorf("high watermark of %s-%d at broker %d: %w", topic, partition, leader, err)
 		}
-		if !pauseFor(ctx, replicatedEvery) {
+		if !time.Now().Before(until) || !pauseFor(ctx, replicatedEvery) {
 			return fmt.Errorf("%s-%d: the followers of broker %d have not got offset %d yet: %w", topic, partition, leader, end-1, kerr.NotEnoughReplicasAfterAppend)
 		}
 	}

@@ -263,6 +263,14 @@ func (r *Reconciler) readd(ctx context.Context, t Topic) (Topic, error) {
 // abortOpen ends the transactions that the source's producers have left open here.
 func (r *Reconciler) abortOpen(ctx context.Context, t Topic) error {
 	var errs []error
+	var marked []*metadata.Partition
+	failed := func(p *metadata.Partition, err error) {
+		if errors.Is(err, kerr.NotEnoughReplicas) || errors.Is(err, kerr.NotEnoughReplicasAfterAppend) {
+			out := slices.DeleteFunc(slices.Clone(p.Replicas), func(b int32) bool { return slices.Contains(p.ISR, b) })
+			err = fmt.Errorf("%w; bring back broker %s", err, list(out))
+		}
+		errs = append(errs, fmt.Errorf("mirror %s: %w", t.Mirror, err))
+	}
 	for _, p := range r.c.img.TopicPartitions(t.TopicID) {
 		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
 		if s.State == Stopped {
@@ -272,15 +280,21 @@ func (r *Reconciler) abortOpen(ctx context.Context, t Topic) error {
 			errs = append(errs, fmt.Errorf("mirror %s, %s-%d: no broker leads the partition, bring back broker %s", t.Mirror, t.Name, p.Partition, list(p.Replicas)))
 			continue
 		}
-		n, err := r.c.deps.Destination.abortOpenTransactions(ctx, t.Name, p.Partition, p.Leader)
+		n, has, err := r.c.deps.Destination.abortOpenTransactions(ctx, t.Name, p.Partition, p.Leader)
 		switch {
-		case errors.Is(err, kerr.NotEnoughReplicas), errors.Is(err, kerr.NotEnoughReplicasAfterAppend):
-			out := slices.DeleteFunc(slices.Clone(p.Replicas), func(b int32) bool { return slices.Contains(p.ISR, b) })
-			errs = append(errs, fmt.Errorf("mirror %s: %w; bring back broker %s", t.Mirror, err, list(out)))
 		case err != nil:
-			errs = append(errs, fmt.Errorf("mirror %s: %w", t.Mirror, err))
+			failed(p, err)
 		case n > 0:
 			r.log.Info("open mirrored transactions aborted", "mirror", t.Mirror, "topic", t.Name, "partition", p.Partition, "transactions", n)
+		case has:
+			marked = append(marked, p)
+		}
+	}
+	// Only now: a partition whose followers stay behind keeps no other one from its markers.
+	until := time.Now().Add(replicatedWait)
+	for _, p := range marked {
+		if err := r.c.deps.Destination.replicated(ctx, until, t.Name, p.Partition, p.Leader); err != nil {
+			failed(p, err)
 		}
 	}
 	return errors.Join(errs...)
