@@ -9,9 +9,11 @@ import (
 	"maps"
 	"math/big"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf16"
 
@@ -412,6 +414,9 @@ func FreePorts(n int) ([]int, error) {
 			return nil, fmt.Errorf("pick a port: %w", err)
 		}
 		port := lowestPort + int(r.Int64())
+		if !reserve(port) {
+			continue // promised
+		}
 		l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 		if err != nil {
 			continue // taken
@@ -420,4 +425,23 @@ func FreePorts(n int) ([]int, error) {
 		ports = append(ports, port)
 	}
 	return ports, nil
+}
+
+// reserve promises a port to this process for as long as it lives, since whoever was told of it
+// listens there a while later only, and other tests' processes look for ports at the same time.
+func reserve(port int) bool {
+	dir := filepath.Join(os.TempDir(), "kafka-harness-ports")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return true // then by chance only
+	}
+	// Not an *os.File, which would be closed when nobody refers to it: the kernel lets go of the lock.
+	fd, err := syscall.Open(filepath.Join(dir, strconv.Itoa(port)), syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return true
+	}
+	if syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		_ = syscall.Close(fd)
+		return false
+	}
+	return true
 }

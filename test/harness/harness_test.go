@@ -360,3 +360,16 @@ func TestInstallMirrorMaker(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Two clusters that start at the same time, in two processes maybe, get different ports.
+func TestPortsArePromisedOnce(t *testing.T) {
+	ports, err := FreePorts(20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range ports {
+		if reserve(p) {
+			t.Errorf("port %d is promised twice", p)
+		}
+	}
+}
