@@ -277,10 +277,10 @@ func (b *Broker) start(ctx context.Context) error {
 		return fmt.Errorf("%w: broker %d is registered with log directories %v, not with %s; choose another mirror.virtual.broker.id.offset",
 			ErrIDTaken, b.id, other.LogDirs, b.dir)
 	}
-	if err := b.Unregister(ctx); err != nil {
+	if err := b.patiently(ctx, func() error { return b.Unregister(ctx) }); err != nil {
 		return err
 	}
-	if err := b.register(ctx, cluster, features, true); err != nil {
+	if err := b.patiently(ctx, func() error { return b.register(ctx, cluster, features, true) }); err != nil {
 		return err
 	}
 	cancel := b.img.Subscribe(func(d metadata.Delta) {
@@ -294,7 +294,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.registrationMoved()
 
 	// The registration has reset the cordon, so the first heartbeat is part of it.
-	if err := b.beat(ctx); err != nil {
+	if err := b.patiently(ctx, func() error { return b.beat(ctx) }); err != nil {
 		cancel()
 		return fmt.Errorf("first heartbeat: %w", err)
 	}
@@ -303,6 +303,22 @@ func (b *Broker) start(ctx context.Context) error {
 	b.mu.Unlock()
 	go b.run() //nolint:contextcheck // it outlives Start
 	return nil
+}
+
+// patiently does again what a controller answers with an error that passes, as one does that
+// loses its office meanwhile. Each part of a start can be repeated, and to give up may end a
+// relay that serves clients already. What cannot be sent at all is sent again by ctl.
+func (b *Broker) patiently(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if err == nil || !kerr.IsRetriable(err) {
+			return err
+		}
+		b.log.Warn("the controllers did not do what the start needs; it is tried again", "error", err)
+		if !pauseFor(ctx, b.cfg.HeartbeatInterval) {
+			return err
+		}
+	}
 }
 
 // features returns the ranges to register: of metadata.version what this build has

@@ -499,6 +499,8 @@ func TestBrokerRegistrationErrors(t *testing.T) {
 		want  []string // in the error; none: started
 	}{
 		{"the session of a former process runs out", []int16{101, 101, 0}, nil},
+		{"a controller loses its office", []int16{kerr.RequestTimedOut.Code, kerr.RequestTimedOut.Code, 0}, nil},
+		{"it never gets another", slices.Repeat([]int16{kerr.RequestTimedOut.Code}, 1000), []string{"REQUEST_TIMED_OUT"}},
 		{"another process lives", slices.Repeat([]int16{101}, 1000), []string{"taken", "another process"}},
 		{"the controllers refuse the features", []int16{35}, []string{"level 33", "upgrade the sidecar first"}},
 		{"no right", []int16{31}, []string{"CLUSTER_ACTION"}},
