@@ -46,6 +46,9 @@ type BrokerConfig struct {
 	// SessionTimeout is broker.session.timeout.ms of the controllers, after which they
 	// fence a broker that is silent. Default 9 s, which is Kafka's.
 	SessionTimeout time.Duration
+	// HomeSession is broker.session.timeout.ms as the home broker has it, 0 if it is not told. Where it
+	// is longer, the controllers have longer to notice that the home broker is dead, see homeless.go.
+	HomeSession time.Duration
 	// MaxLag is the lag of the metadata log from which on the broker has itself
 	// fenced: behind the log it would hold up the controlled shutdown of real brokers,
 	// and act on what is no longer so. Default 5 s.

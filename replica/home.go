@@ -25,11 +25,15 @@ type Home struct {
 	// brokers' files: the metadata log does not tell them. 0 if they are not told.
 	ReplicaLag time.Duration
 	Segment    int
+	// Session is broker.session.timeout.ms. It is a setting of the controllers, so a broker that is none
+	// knows it only if its file has it too. 0 if it is not told.
+	Session time.Duration
 }
 
 const (
 	keyReplicaLag = "replica.lag.time.max.ms"
 	keySegment    = "log.segment.bytes"
+	keySession    = "broker.session.timeout.ms"
 )
 
 // FindHome finds out which registered broker answers at the client's seed address: a
@@ -48,7 +52,7 @@ func FindHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, virtua
 		req := kmsg.NewPtrDescribeConfigsRequest()
 		res := kmsg.NewDescribeConfigsRequestResource()
 		res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeBroker, fmt.Sprint(b.ID)
-		res.ConfigNames = []string{"inter.broker.listener.name", "security.inter.broker.protocol", "node.id", keyReplicaLag, keySegment}
+		res.ConfigNames = []string{"inter.broker.listener.name", "security.inter.broker.protocol", "node.id", keyReplicaLag, keySegment, keySession}
 		req.Resources = append(req.Resources, res)
 		kresp, err := seeds[0].Request(ctx, req)
 		if err != nil {
@@ -70,6 +74,9 @@ func FindHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, virtua
 				h := Home{ID: b.ID, Listener: cmp.Or(values["inter.broker.listener.name"], values["security.inter.broker.protocol"])}
 				if ms, err := strconv.ParseInt(values[keyReplicaLag], 10, 64); err == nil {
 					h.ReplicaLag = time.Duration(ms) * time.Millisecond
+				}
+				if ms, err := strconv.ParseInt(values[keySession], 10, 64); err == nil {
+					h.Session = time.Duration(ms) * time.Millisecond
 				}
 				if n, err := strconv.Atoi(values[keySegment]); err == nil {
 					h.Segment = n

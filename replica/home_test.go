@@ -21,7 +21,7 @@ import (
 // TestHomeTellsWhatItsFileSays: how long a follower may lag and how large a segment may be are
 // settings of a broker that the metadata log does not hold.
 func TestHomeTellsWhatItsFileSays(t *testing.T) {
-	configs := map[string]string{"inter.broker.listener.name": "INTERNAL", keyReplicaLag: "10000", keySegment: "1048576"}
+	configs := map[string]string{"inter.broker.listener.name": "INTERNAL", keyReplicaLag: "10000", keySegment: "1048576", keySession: "18000"}
 	c, err := scripted.Listen("127.0.0.1:0", nil, func(req kmsg.Request) kmsg.Response {
 		describe, ok := req.(*kmsg.DescribeConfigsRequest)
 		if !ok {
@@ -56,7 +56,7 @@ func TestHomeTellsWhatItsFileSays(t *testing.T) {
 	image := metadata.NewImage(10000)
 	image.Set(nil, []metadata.Broker{{ID: 1}, {ID: 2}, {ID: 10001}}, nil)
 	h, err := FindHome(t.Context(), cl, image, 10000)
-	if want := (Home{ID: 2, Listener: "INTERNAL", ReplicaLag: 10 * time.Second, Segment: 1 << 20}); err != nil || h != want {
+	if want := (Home{ID: 2, Listener: "INTERNAL", ReplicaLag: 10 * time.Second, Segment: 1 << 20, Session: 18 * time.Second}); err != nil || h != want {
 		t.Errorf("%+v, %v; want %+v", h, err, want)
 	}
 }

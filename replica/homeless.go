@@ -66,6 +66,11 @@ func (b *Broker) watchHome() {
 	}
 }
 
+// homePatience is more than it takes the controllers to notice that a broker is dead.
+func (c BrokerConfig) homePatience() time.Duration {
+	return max(c.SessionTimeout, c.HomeSession) * 4 / 3
+}
+
 func (b *Broker) lookHome(now time.Time, err error) {
 	home, ok := b.img.Broker(b.cfg.HomeID)
 	alive := ok && !home.Fenced
@@ -73,7 +78,7 @@ func (b *Broker) lookHome(now time.Time, err error) {
 	for _, o := range b.img.Brokers() {
 		others = others || o.ID != b.id && b.cfg.Virtual.Is(o.ID) && !o.Fenced && !o.ShuttingDown
 	}
-	patience := b.cfg.SessionTimeout * 4 / 3
+	patience := b.cfg.homePatience()
 	b.mu.Lock()
 	was := b.homeless
 	// What the image says of the others counts only while controllers are there to say it, and for as

@@ -79,3 +79,15 @@ func TestBrokerWithoutItsHome(t *testing.T) {
 	r.f.set(func() { r.f.append(&gone) })
 	r.f.until("back since nobody else is there", fenced(false))
 }
+
+// TestHomeIsWaitedForLongerThanADeathTakes: controllers that take longer to notice that the home broker
+// is dead do so before its sidecar gives up on it.
+func TestHomeIsWaitedForLongerThanADeathTakes(t *testing.T) {
+	for told, want := range map[time.Duration]time.Duration{
+		0: 12 * time.Second, 3 * time.Second: 12 * time.Second, 30 * time.Second: 40 * time.Second,
+	} {
+		if got := (BrokerConfig{HomeSession: told}).withDefaults().homePatience(); got != want {
+			t.Errorf("told %v: waits %v, want %v", told, got, want)
+		}
+	}
+}

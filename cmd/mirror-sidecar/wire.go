@@ -291,7 +291,7 @@ func newBroker(cfg *config.Sidecar, c *cluster, cl *clients, ctl *controller.Cli
 		}
 	}
 	b, err := replica.NewBroker(replica.BrokerConfig{
-		HomeID: c.home.ID, Virtual: cfg.VirtualOffset, ClusterID: c.id, Endpoints: endpoints, Lag: c.observer.Lag,
+		HomeID: c.home.ID, HomeSession: c.home.Session, Virtual: cfg.VirtualOffset, ClusterID: c.id, Endpoints: endpoints, Lag: c.observer.Lag,
 		MaxMetadataVersion: maxMetadataVersion(), AllowUncordoned: cfg.AllowUncordoned,
 		Home: func(ctx context.Context) error {
 			_, err := cl.calls.Request(ctx, c.home.ID, kmsg.NewPtrApiVersionsRequest())
