@@ -72,8 +72,13 @@ func partial(n uint32) []byte {
 func TestConnectionsThatStandStillEnd(t *testing.T) {
 	silent := func(net.Conn, header, []byte) []byte { return nil }
 	// Each request is answered by more than the kernel holds for a client that does not read.
-	flood := func(c net.Conn, h header, frame []byte) []byte {
-		return frameOf(append(frame[4:8:8], make([]byte, 64<<20)...))
+	// It begins at once, however long the rest takes.
+	much := make([]byte, 64<<20)
+	flood := func(c net.Conn, _ header, frame []byte) []byte {
+		if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(4+len(much))), frame[4:8]...)); err != nil {
+			return nil
+		}
+		return much
 	}
 	for name, tc := range map[string]struct {
 		cfg    Config
@@ -86,7 +91,7 @@ func TestConnectionsThatStandStillEnd(t *testing.T) {
 		"half a length":             {Config{MaxStall: 30 * time.Millisecond}, echo, []byte{0, 0}, reasonStalledRequest},
 		"half a request":            {Config{MaxStall: 30 * time.Millisecond}, echo, partial(100), reasonStalledRequest},
 		"half a large request":      {Config{MaxIdle: 30 * time.Millisecond}, echo, partial(10 << 20), reasonStalledRequest},
-		"answers that nobody reads": {Config{MaxStall: time.Millisecond, MaxIdle: 300 * time.Millisecond}, flood, relayFrame(1, nil), reasonSlowReader},
+		"answers that nobody reads": {Config{MaxStall: time.Millisecond, MaxIdle: 500 * time.Millisecond}, flood, relayFrame(1, nil), reasonSlowReader},
 		"too large":                 {Config{MaxFrame: 1000}, echo, partial(1001), reasonOversized},
 		"a negative length":         {Config{}, echo, []byte{0x80, 0, 0, 0}, reasonMalformed},
 		"another protocol":          {Config{MaxFrame: 1 << 20}, echo, []byte("GET / HTTP/1.1\r\n\r\n"), reasonOversized},
