@@ -189,7 +189,9 @@ func (wr *writer) begin(seeds []string) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	wr.stop = stop
+	// What may have been sent is not given up for a context, and its cluster may be gone: only the
+	// client's end is the end of it.
+	wr.stop = func() { stop(); cl.Close() }
 	wr.done.Go(func() {
 		defer cl.Close()
 		const few = 5
