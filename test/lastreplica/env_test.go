@@ -294,6 +294,9 @@ func (e *env) flowing(t *testing.T, topic string) *source {
 	if _, err := e.srcAdmin.CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
 		t.Fatal(err)
 	}
+	if err := harness.AwaitTopic(t.Context(), e.writer, topic); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var written int64

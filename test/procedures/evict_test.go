@@ -155,7 +155,8 @@ func (w *world) describes(ctx context.Context, mirror, state string) error {
 			return errors.New("nothing is described")
 		}
 		for _, l := range lines {
-			if !strings.HasSuffix(strings.TrimSpace(l), state) {
+			// What happened to the data before, such as what a recovery let go, stands behind the state.
+			if f := strings.Fields(l); len(f) < 7 || f[6] != state {
 				return errors.New(l)
 			}
 		}
