@@ -80,6 +80,7 @@ func TestConnectionsThatStandStillEnd(t *testing.T) {
 		}
 		return much
 	}
+	// What counts from the first request on has a second: before it a connection is merely idle.
 	for name, tc := range map[string]struct {
 		cfg    Config
 		broker script
@@ -87,11 +88,11 @@ func TestConnectionsThatStandStillEnd(t *testing.T) {
 		want   reason
 	}{
 		"nothing was asked":         {Config{MaxIdle: 30 * time.Millisecond}, echo, nil, reasonIdle},
-		"the broker never answers":  {Config{MaxIdle: 30 * time.Millisecond}, silent, relayFrame(1, nil), reasonNoAnswer},
+		"the broker never answers":  {Config{MaxIdle: time.Second}, silent, relayFrame(1, nil), reasonNoAnswer},
 		"half a length":             {Config{MaxStall: 30 * time.Millisecond}, echo, []byte{0, 0}, reasonStalledRequest},
 		"half a request":            {Config{MaxStall: 30 * time.Millisecond}, echo, partial(100), reasonStalledRequest},
-		"half a large request":      {Config{MaxIdle: 30 * time.Millisecond}, echo, partial(10 << 20), reasonStalledRequest},
-		"answers that nobody reads": {Config{MaxStall: time.Millisecond, MaxIdle: 500 * time.Millisecond}, flood, relayFrame(1, nil), reasonSlowReader},
+		"half a large request":      {Config{MaxIdle: time.Second}, echo, partial(10 << 20), reasonStalledRequest},
+		"answers that nobody reads": {Config{MaxStall: time.Millisecond, MaxIdle: time.Second}, flood, relayFrame(1, nil), reasonSlowReader},
 		"too large":                 {Config{MaxFrame: 1000}, echo, partial(1001), reasonOversized},
 		"a negative length":         {Config{}, echo, []byte{0x80, 0, 0, 0}, reasonMalformed},
 		"another protocol":          {Config{MaxFrame: 1 << 20}, echo, []byte("GET / HTTP/1.1\r\n\r\n"), reasonOversized},
