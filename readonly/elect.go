@@ -36,7 +36,7 @@ func (r *Rules) ElectLeaders(req *kmsg.ElectLeadersRequest, leaderless func() (t
 	rest.Topics = []kmsg.ElectLeadersRequestTopic{} // null would be all
 	asked, all := req.Topics, req.Topics == nil
 	if all {
-		known := false
+		var known bool
 		if asked, known = leaderless(); !known {
 			s.code = notController
 			return s
