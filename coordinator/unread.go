@@ -19,6 +19,14 @@ func (s *Store) Unread() error {
 				return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors cannot be read: %s-%d has no leader; %s", StateTopic, p.Partition, p.BringBack(s.cfg.Virtual))
 			}
 		}
+		for _, p := range s.img.TopicPartitions(id) {
+			// A new leader with too few in sync does not say where its log ends (OFFSET_NOT_AVAILABLE; its
+			// high watermark stands still below min.insync.replicas since KIP-966).
+			if len(p.ISR) < len(p.Replicas) {
+				return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors is being read; of %s-%d, on brokers %v, only %v are in sync, which may be too few: bring back the others",
+					StateTopic, p.Partition, p.Replicas, p.ISR)
+			}
+		}
 	}
 	return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors is being read")
 }

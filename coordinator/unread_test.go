@@ -55,4 +55,8 @@ func TestUnreadStateIsNoAnswer(t *testing.T) {
 		Topic: StateTopic, TopicID: ids.UUID{255}, Replicas: []int32{1, 2, 3}, ELR: []int32{3}, Leader: -1, LeaderEpoch: 7,
 	}}, []metadata.Broker{{ID: 1}, {ID: 10001}}, nil)
 	check("__cluster_mirror_state-0 has no leader; bring back broker 3, which has all data")
+	img.Set([]*metadata.Partition{{
+		Topic: StateTopic, TopicID: ids.UUID{255}, Replicas: []int32{1, 2, 3}, ISR: []int32{3}, Leader: 3, LeaderEpoch: 8,
+	}}, []metadata.Broker{{ID: 1}, {ID: 3}, {ID: 10001}}, nil)
+	check("of __cluster_mirror_state-0, on brokers [1 2 3], only [3] are in sync")
 }

@@ -128,7 +128,9 @@ func (e *env) testOrder(t *testing.T, topic string, o order, dies [brokers]int) 
 			t.Fatal(err)
 		}
 		e.settles(t, topic, last, hw)
-		if i == 0 && len(real(e.inSync(t, topic))) == 0 {
+		// Who has all data is back when it is the last one; what it waits for then is the state, which a
+		// broker alone does not take writes of.
+		if i == 0 && place != brokers && len(real(e.inSync(t, topic))) == 0 {
 			e.waits(t, topic, node(brokers).ID())
 		}
 		if well == 0 && len(real(e.inSync(t, topic))) > 0 {
