@@ -161,9 +161,9 @@ func oldMagic(t *testing.T, e *env) {
 	}
 	e.write(t, topic, 2, 10, 100)
 	e.cli(t, "--resume", "--mirror", mirror, "--topics", topic)
-	e.waitOne(t, topic, "magic", 20, 30)
+	e.waitOne(t, topic, "record format 1", 20, 30)
 	e.cli(t, "--recover", "--mirror", mirror, "--topics", topic)
-	e.waitOne(t, topic, "magic", 20, 30)
+	e.waitOne(t, topic, "record format 1", 20, 30)
 
 	// The way on is to let the source delete it.
 	offsets := kadm.Offsets{}
