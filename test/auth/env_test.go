@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -157,7 +156,7 @@ func start(t *testing.T) *env {
 	group.Go(func() (err error) {
 		e.dst, err = stack.Start(ctx, stack.Config{
 			Kafka:      harness.Config{Name: "destination", Brokers: 2, Properties: secured, ClientOpts: []kgo.Opt{sasl("root")}, Log: log},
-			Bin:        os.Getenv(binEnv),
+			Bin:        stack.Binaries(),
 			NoSidecars: true,
 			Sidecar: map[string]string{
 				"security.protocol": "SASL_PLAINTEXT",

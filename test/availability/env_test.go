@@ -70,7 +70,7 @@ func start(t *testing.T) *env {
 				},
 				NodeProperties: func(id int32) map[string]string { return map[string]string{"broker.rack": rackOf(id)} },
 			},
-			Bin: os.Getenv(binEnv), Log: log,
+			Bin: stack.Binaries(), Log: log,
 		})
 		return err
 	})

@@ -81,7 +81,7 @@ func start(t *testing.T, bytes int) *env {
 				Name: "destination", Brokers: brokers, Controllers: 1, LogDirs: 2, ReplicaLagTimeMax: lagMax, Log: log,
 				Properties: map[string]string{"default.replication.factor": strconv.Itoa(brokers), "min.insync.replicas": "2"},
 			},
-			Bin: os.Getenv(binEnv), Log: log,
+			Bin: stack.Binaries(), Log: log,
 			Sidecar:     map[string]string{"mirror.buffer.memory.bytes": strconv.Itoa(bufferBytes)},
 			EachSidecar: func(c *stack.Sidecar) map[string]string { return behindRelay(t, c, e.damage) },
 		})

@@ -79,7 +79,7 @@ func start(t *testing.T, p pair) *env {
 	defer cancel()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	e := &env{pair: p, secrets: t.TempDir()}
-	bin := os.Getenv(envBinaries)
+	bin := stack.Binaries()
 	sidecar := map[string]string{
 		"mirror.topic.num.partitions":         fmt.Sprint(statePartitions),
 		"mirror.metadata.refresh.interval.ms": "2000",
@@ -837,7 +837,7 @@ func (e *env) configs(t *testing.T, topic string) map[string]string {
 }
 
 // program is one of our programs.
-func program(name string) string { return filepath.Join(os.Getenv(envBinaries), name) }
+func program(name string) string { return filepath.Join(stack.Binaries(), name) }
 
 func lockKeys() []string {
 	return []string{"max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable", "remote.storage.enable"}

@@ -5,11 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 )
 
 // The environment carries what TestMain knows to the tests, and the results back: the
@@ -22,8 +23,7 @@ const (
 	// envLogs names a folder for the logs of sidecars of pairs that failed.
 	envLogs = "MIRROR_CONFORMANCE_LOGS"
 
-	envBinaries = "MIRROR_CONFORMANCE_BIN"
-	envResults  = "MIRROR_CONFORMANCE_RESULTS"
+	envResults = "MIRROR_CONFORMANCE_RESULTS"
 )
 
 // rowsAtOnce is how many rows of a pair run beside each other: they wait most of the time.
@@ -47,14 +47,12 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	if out, err := exec.Command("go", "build", "-o", dir+string(os.PathSeparator), "../../cmd/...").CombinedOutput(); err != nil {
-		return fail(fmt.Errorf("build: %w\n%s", err, out))
+	if err := stack.Build(dir); err != nil {
+		return fail(err)
 	}
 	results := filepath.Join(dir, "results.jsonl")
-	for key, value := range map[string]string{envBinaries: dir, envResults: results} {
-		if err := os.Setenv(key, value); err != nil {
-			return fail(err)
-		}
+	if err := os.Setenv(envResults, results); err != nil {
+		return fail(err)
 	}
 	if !given("test.parallel") {
 		if err := flag.Set("test.parallel", rowsAtOnce); err != nil {

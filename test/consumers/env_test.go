@@ -42,7 +42,6 @@ type env struct {
 func start(t *testing.T) *env {
 	t.Helper()
 	harness.SkipShort(t)
-	build(t)
 	e := &env{net: links.New()}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -67,7 +66,7 @@ func start(t *testing.T) *env {
 					"group.initial.rebalance.delay.ms":      "0",
 				},
 			},
-			Network: e.net, Bin: bin, Log: log,
+			Network: e.net, Bin: stack.Binaries(), Log: log,
 		})
 		return err
 	})

@@ -194,7 +194,7 @@ func sidecarEnds(t *testing.T, within time.Duration, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries(), "mirror-sidecar"), append([]string{"run"}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(stack.Binaries(), "mirror-sidecar"), append([]string{"run"}, args...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	begun := time.Now()

@@ -58,7 +58,7 @@ func destination(version string, brokers int) stack.Config {
 				"log.initial.task.delay.ms":       "1000",
 			},
 		},
-		Bin: binaries(),
+		Bin: stack.Binaries(),
 		// Stops with a dead broker wait this long for it.
 		Sidecar: map[string]string{"mirror.stop.replica.wait.ms": "5000"},
 	}

@@ -1,40 +1,12 @@
 package failback
 
 import (
-	"flag"
-	"fmt"
 	"os"
-	"os/exec"
 	"testing"
+
+	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 )
 
-// binEnv carries the folder of the binaries from TestMain to the tests: the package has
-// no variables.
-const binEnv = "MIRROR_FAILBACK_BIN"
-
 func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if testing.Short() {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "mirror-failback-bin-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "failback:", err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	args := []string{"build", "-o", dir + string(os.PathSeparator), "../../cmd/..."}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "failback: build: %v\n%s", err, out)
-		return 1
-	}
-	if err := os.Setenv(binEnv, dir); err != nil {
-		fmt.Fprintln(os.Stderr, "failback:", err)
-		return 1
-	}
-	return m.Run()
+	os.Exit(stack.Main(m))
 }

@@ -71,7 +71,7 @@ func startSides(t *testing.T, brokers ...int) []*side {
 					Name: sides[i].name, Brokers: n, Log: log,
 					Properties: map[string]string{"default.replication.factor": strconv.Itoa(n)},
 				},
-				Bin: os.Getenv(binEnv), Log: log,
+				Bin: stack.Binaries(), Log: log,
 				Sidecar: map[string]string{"mirror.stop.replica.wait.ms": "5000"},
 			})
 			return err

@@ -75,7 +75,7 @@ func start(t *testing.T, change func(*stack.Config)) *env {
 				"broker.session.timeout.ms":  strconv.FormatInt(sessionTimeout.Milliseconds(), 10),
 			},
 		},
-		Bin: os.Getenv(binEnv), Log: log,
+		Bin: stack.Binaries(), Log: log,
 		Sidecar: map[string]string{"mirror.stop.replica.wait.ms": "5000"},
 	}
 	if change != nil {

@@ -50,7 +50,7 @@ func start(t *testing.T) *world {
 		}
 	})
 	st, err := stack.Start(ctx, stack.Config{
-		Kafka: harness.Config{Name: "dest", Brokers: 3}, Bin: binaries(), Network: network, NoSidecars: true, Mapped: true,
+		Kafka: harness.Config{Name: "dest", Brokers: 3}, Bin: stack.Binaries(), Network: network, NoSidecars: true, Mapped: true,
 		Sidecar: map[string]string{"listeners": "", "advertised.listeners": ""},
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

@@ -43,7 +43,6 @@ type env struct {
 func start(t *testing.T) *env {
 	t.Helper()
 	harness.SkipShort(t)
-	build(t)
 	e := &env{net: links.New()}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -58,7 +57,7 @@ func start(t *testing.T) *env {
 				Name: "dest", Brokers: brokers, Controllers: 1,
 				Properties: map[string]string{"default.replication.factor": "3"},
 			},
-			Network: e.net, Bin: bin,
+			Network: e.net, Bin: stack.Binaries(),
 		})
 		return err
 	})

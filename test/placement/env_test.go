@@ -58,7 +58,7 @@ func start(t *testing.T, configure func(*stack.Config)) *env {
 		Sidecar: map[string]string{},
 	}
 	configure(&cfg)
-	cfg.Bin, cfg.Log = binaries(), log
+	cfg.Bin, cfg.Log = stack.Binaries(), log
 	if os.Getenv("MIRROR_PLACEMENT_LOG") != "" {
 		cfg.Sidecar["log.level"] = "debug"
 	}

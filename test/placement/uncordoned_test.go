@@ -33,7 +33,7 @@ func TestUncordoned(t *testing.T) {
 	t.Run("refused without being asked", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, filepath.Join(binaries(), "mirror-sidecar"), "run", "--config", e.dst.Sidecars[0].ConfigFile(), "--allow-uncordoned=false",
+		cmd := exec.CommandContext(ctx, filepath.Join(stack.Binaries(), "mirror-sidecar"), "run", "--config", e.dst.Sidecars[0].ConfigFile(), "--allow-uncordoned=false",
 			"--listeners", "CLIENT://127.0.0.1:0", "--virtual-listeners", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir", t.TempDir())
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError

@@ -35,7 +35,7 @@ func (w *world) testInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries(), "kafka-cluster-mirrors"),
+	cmd := exec.CommandContext(ctx, filepath.Join(stack.Binaries(), "kafka-cluster-mirrors"),
 		"--bootstrap-server", w.dst.Proxies()[0], "--switchover", "--mirror", mirror, "--quiet-period", "10m")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -103,7 +103,7 @@ func (w *world) testOpenTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries(), "kafka-cluster-mirrors"), "--bootstrap-server", w.dst.Proxies()[0], "--switchover", "--mirror", mirror)
+	cmd := exec.CommandContext(ctx, filepath.Join(stack.Binaries(), "kafka-cluster-mirrors"), "--bootstrap-server", w.dst.Proxies()[0], "--switchover", "--mirror", mirror)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func (w *world) testDecoders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(binaries(), "kafka-cluster-mirrors"), append([]string{"--decode-log"}, files...)...).Output()
+	out, err := exec.CommandContext(ctx, filepath.Join(stack.Binaries(), "kafka-cluster-mirrors"), append([]string{"--decode-log"}, files...)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

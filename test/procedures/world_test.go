@@ -56,7 +56,7 @@ func newWorld(t *testing.T, old bool) *world {
 					Name: name, Version: version, Brokers: brokers, Log: log,
 					Properties: map[string]string{"default.replication.factor": fmt.Sprint(brokers)},
 				},
-				Bin: binaries(), Log: log,
+				Bin: stack.Binaries(), Log: log,
 				Sidecar: map[string]string{"mirror.stop.replica.wait.ms": "5000"},
 			})
 			return err
@@ -144,7 +144,7 @@ func (w *world) execute(t *testing.T, page string, env map[string]string) {
 	vars := map[string]string{
 		"SRC": strings.Join(w.src.Proxies(), ","), "DST": strings.Join(w.dst.Proxies(), ","),
 		"CONTROLLERS": strings.Join(w.dst.Cluster.ControllerBootstrap(), ","), "BROKERS": strings.Join(w.dst.Direct(), ","),
-		"PATH": binaries() + ":" + w.tools + ":" + os.Getenv("PATH"), "LC_ALL": "C",
+		"PATH": stack.Binaries() + ":" + w.tools + ":" + os.Getenv("PATH"), "LC_ALL": "C",
 	}
 	maps.Copy(vars, env)
 	dir := t.TempDir()

@@ -60,7 +60,7 @@ func start(t *testing.T, sidecar map[string]string) *env {
 			Kafka: harness.Config{Name: "destination", Brokers: 2, Log: log, Properties: map[string]string{
 				"default.replication.factor": "2", "auto.create.topics.enable": "true",
 			}},
-			Bin: os.Getenv(binEnv), Sidecar: sidecar, Log: log,
+			Bin: stack.Binaries(), Sidecar: sidecar, Log: log,
 		})
 		return err
 	})

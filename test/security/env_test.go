@@ -201,7 +201,7 @@ func (e *env) run(t *testing.T, cfg stack.Config) {
 		return err
 	})
 	group.Go(func() (err error) {
-		cfg.Kafka.Name, cfg.Kafka.Brokers, cfg.Kafka.Log, cfg.Bin = "destination", max(1, cfg.Kafka.Brokers), log, os.Getenv(binEnv)
+		cfg.Kafka.Name, cfg.Kafka.Brokers, cfg.Kafka.Log, cfg.Bin = "destination", max(1, cfg.Kafka.Brokers), log, stack.Binaries()
 		e.dst, err = stack.Start(ctx, cfg)
 		return err
 	})

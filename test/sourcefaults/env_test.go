@@ -86,7 +86,7 @@ func start(t *testing.T, version string) *env {
 				Name: "destination", Brokers: brokers, Log: log,
 				Properties: map[string]string{"default.replication.factor": strconv.Itoa(brokers), "min.insync.replicas": "2"},
 			},
-			Bin: os.Getenv(binEnv), Log: log, Network: e.net,
+			Bin: stack.Binaries(), Log: log, Network: e.net,
 		})
 		return err
 	})

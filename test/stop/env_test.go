@@ -72,7 +72,7 @@ func start(t *testing.T) *env {
 					"broker.session.timeout.ms":  strconv.FormatInt(sessionTimeout.Milliseconds(), 10),
 				},
 			},
-			Bin: os.Getenv(binEnv), Log: log,
+			Bin: stack.Binaries(), Log: log,
 			Sidecar: map[string]string{"mirror.stop.replica.wait.ms": "5000"},
 		})
 		return err

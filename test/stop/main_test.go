@@ -4,15 +4,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 )
 
-// binEnv carries the folder of the binaries, and of the armed fail points, from TestMain
-// to the tests: the package has no variables. The sidecars inherit pointsEnv.
+// The environment carries the folder of the armed fail points from TestMain to the tests: the
+// package has no variables. The sidecars inherit pointsEnv.
 const (
-	binEnv    = "MIRROR_STOP_BIN"
 	pointsEnv = "MIRROR_FAILPOINTS"
 	// fullEnv asks for every step with every kind of trouble.
 	fullEnv = "MIRROR_STOP_FULL"
@@ -34,16 +34,11 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	points := filepath.Join(dir, "points")
-	for _, err := range []error{os.Mkdir(points, 0o755), os.Setenv(binEnv, dir), os.Setenv(pointsEnv, points)} {
+	for _, err := range []error{os.Mkdir(points, 0o755), os.Setenv(pointsEnv, points), stack.Build(dir, "-tags", "failpoints")} {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "stop:", err)
 			return 1
 		}
-	}
-	build := exec.Command("go", "build", "-tags", "failpoints", "-o", dir+string(os.PathSeparator), "../../cmd/...")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "stop: build: %v\n%s", err, out)
-		return 1
 	}
 	return m.Run()
 }

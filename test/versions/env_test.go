@@ -56,7 +56,7 @@ func (r row) config(brokers int) (harness.Config, stack.Config) {
 			Name: "source", Version: r.source.version, ZooKeeper: r.source.zooKeeper, Brokers: 1,
 			Properties: map[string]string{"num.io.threads": "24"},
 		},
-		stack.Config{Kafka: d, Bin: binaries(), Sidecar: keys}
+		stack.Config{Kafka: d, Bin: stack.Binaries(), Sidecar: keys}
 }
 
 func start(t *testing.T, src harness.Config, dst stack.Config) *env {

@@ -4,15 +4,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 )
 
 // What TestMain and the tests tell each other: the package has no variables.
 const (
-	binEnv     = "MIRROR_VERSIONS_BIN"
 	resultsEnv = "MIRROR_VERSIONS_RESULTS"
 	// reportEnv names the file of the report, docEnv asks for the table in docs/versions.md.
 	reportEnv = "MIRROR_VERSIONS_REPORT"
@@ -41,15 +41,12 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	out, err := exec.Command("go", "build", "-tags", "failpoints", "-o", dir+string(os.PathSeparator), "../../cmd/...").CombinedOutput()
-	if err != nil {
-		return fail(fmt.Errorf("build: %w\n%s", err, out))
+	if err := stack.Build(dir, "-tags", "failpoints"); err != nil {
+		return fail(err)
 	}
 	results := filepath.Join(dir, "results.jsonl")
-	for k, v := range map[string]string{binEnv: dir, resultsEnv: results} {
-		if err := os.Setenv(k, v); err != nil {
-			return fail(err)
-		}
+	if err := os.Setenv(resultsEnv, results); err != nil {
+		return fail(err)
 	}
 	begun := time.Now()
 	code := m.Run()
@@ -58,6 +55,3 @@ func run(m *testing.M) int {
 	}
 	return code
 }
-
-// binaries is the folder of mirror-sidecar and kafka-cluster-mirrors.
-func binaries() string { return os.Getenv(binEnv) }
