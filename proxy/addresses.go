@@ -1,8 +1,9 @@
 package proxy
 
 import (
-	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"sync"
 )
 
@@ -12,16 +13,16 @@ type HostPort struct {
 	Port int32
 }
 
-func (a HostPort) String() string { return fmt.Sprintf("%s:%d", a.Host, a.Port) }
+func (a HostPort) String() string { return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port))) }
 
 // mapped tells whether the listener maps addresses: its brokers do not advertise their proxies.
 func (c *Config) mapped() bool {
 	return len(c.Hosts) > 0 || len(c.Advertised) > 0 || c.Compute != nil
 }
 
-// address is what clients are told of a broker that advertises was. The most particular rule
+// Told is what clients are told of a broker that advertises was. The most particular rule
 // wins: the node's own address, the one that stands for what is advertised, the computed one.
-func (c *Config) address(node int32, was HostPort) (told HostPort, ok bool) {
+func (c *Config) Told(node int32, was HostPort) (told HostPort, ok bool) {
 	if a, ok := c.Hosts[node]; ok {
 		return a, true
 	}
@@ -61,7 +62,7 @@ func (p *Proxy) address(node int32, host *string, port *int32) (changed, ok bool
 		return false, true
 	}
 	was := HostPort{*host, *port}
-	told, ok := p.cfg.address(node, was)
+	told, ok := p.cfg.Told(node, was)
 	if !ok {
 		if p.untold.first(node, was) {
 			p.log.Error("clients are not told of a broker: no address of its proxy is configured (node.host.mapping, bootstrap.server.mapping) and none can be computed (deterministic.listeners)",

@@ -31,7 +31,7 @@ func TestTheMostParticularAddressIsTold(t *testing.T) {
 		{10, HostPort{"a", 9092}, HostPort{"advertised", 2}, true},
 		{10, HostPort{"b", 9092}, HostPort{}, false},
 	} {
-		if got, ok := cfg.address(tc.node, tc.was); ok != tc.ok || ok && got != tc.want {
+		if got, ok := cfg.Told(tc.node, tc.was); ok != tc.ok || ok && got != tc.want {
 			t.Errorf("%d at %v: %v %t", tc.node, tc.was, got, ok)
 		}
 	}

@@ -614,6 +614,19 @@ func (c *conn) deliverTransformed(ex *exchange, size int) error {
 	return c.transformAndWrite(ex, buf.b)
 }
 
+// deliverPeeked delivers a whole response frame that is in the read buffer, and was looked at there.
+func (c *conn) deliverPeeked(ex *exchange, raw []byte, rewrite bool) error {
+	if rewrite {
+		if err := c.transformAndWrite(ex, raw); err != nil {
+			return err
+		}
+	} else if _, err := c.client.Write(raw); err != nil {
+		return fmt.Errorf("write to the client: %w", clientError(err))
+	}
+	_, err := c.out.r.Discard(len(raw))
+	return err
+}
+
 // transformAndWrite applies an exchange's transform to a whole response frame.
 func (c *conn) transformAndWrite(ex *exchange, raw []byte) error {
 	body, err := responseBody(raw[sizeLen:], ex.key, c.p.flex.flexible(ex.key, ex.version))

@@ -90,15 +90,7 @@ func (f *fetchInspector) deliverSmall(c *conn, ex *exchange, size int) error {
 	if w.err != nil {
 		return fmt.Errorf("read a Fetch response of version %d: %w", f.version, w.err)
 	}
-	if look.rewrite && f.transform != nil {
-		if err := c.transformAndWrite(ex, raw); err != nil {
-			return err
-		}
-	} else if _, err := c.client.Write(raw); err != nil {
-		return fmt.Errorf("write to the client: %w", err)
-	}
-	_, err = c.out.r.Discard(len(raw))
-	return err
+	return c.deliverPeeked(ex, raw, look.rewrite && f.transform != nil)
 }
 
 // looking finds out whether a response has to be decoded.

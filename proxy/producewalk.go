@@ -21,20 +21,10 @@ func inspectProduceResponse(c *conn, ex *exchange, size int) error {
 		return upstreamError(err)
 	}
 	plain, err := plainProduced(raw, ex.version)
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("read a Produce response of version %d: %w", ex.version, err)
-	case !plain:
-		if err := c.transformAndWrite(ex, raw); err != nil {
-			return err
-		}
-	default:
-		if _, err := c.client.Write(raw); err != nil {
-			return fmt.Errorf("write to the client: %w", clientError(err))
-		}
 	}
-	_, err = c.out.r.Discard(len(raw))
-	return err
+	return c.deliverPeeked(ex, raw, !plain)
 }
 
 // plainProduced tells whether a frame with a Produce response, which is flexible, has no tagged

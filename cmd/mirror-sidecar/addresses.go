@@ -38,9 +38,9 @@ func clientListeners(cfg *config.Sidecar, c *cluster, log *slog.Logger) ([]confi
 		}
 	}
 	for _, l := range listeners {
-		told, mapped := toldOf(&l, home.ID, advertises)
+		told, mapped := toldOf(l, home.ID, advertises)
 		switch {
-		case mapped && told.Port != l.Port:
+		case mapped && told.Port != int32(l.Port):
 			log.Info("clients are told another port than the one that this sidecar listens at: something must lead there", "listener", l.Name, "told", told.String(), "port", l.Port)
 		case mapped:
 			log.Info("clients are told of proxies, not of what brokers advertise", "listener", l.Name, "told", told.String())
@@ -55,36 +55,35 @@ func clientListeners(cfg *config.Sidecar, c *cluster, log *slog.Logger) ([]confi
 	return listeners, nil
 }
 
-// toldOf is what a listener's clients are told of the home broker.
-func toldOf(l *config.ClientListener, home int32, advertises map[string]config.HostPort) (told config.HostPort, mapped bool) {
-	if told, ok := l.Nodes[home]; ok {
-		return told, true
-	}
+// toldOf is what a listener's clients are told of the home broker. An address is computed from what
+// that advertises only.
+func toldOf(l config.ClientListener, home int32, advertises map[string]config.HostPort) (told proxy.HostPort, mapped bool) {
+	pc := addressed(proxy.Config{}, l)
 	was, known := advertises[l.Name]
-	if told, ok := l.Remotes[was]; ok {
-		return told, true
+	if !known {
+		pc.Compute = nil
 	}
-	if known && l.Computes() {
-		return l.Compute(home, was)
-	}
-	return config.HostPort{}, false
+	return pc.Told(home, proxyAddress(was))
+}
+
+func proxyAddress(a config.HostPort) proxy.HostPort {
+	return proxy.HostPort{Host: a.Host, Port: int32(a.Port)}
 }
 
 // addressed tells a proxy what its clients are told of brokers.
 func addressed(pc proxy.Config, l config.ClientListener) proxy.Config {
-	address := func(a config.HostPort) proxy.HostPort { return proxy.HostPort{Host: a.Host, Port: int32(a.Port)} }
 	pc.Hosts = make(map[int32]proxy.HostPort, len(l.Nodes))
 	for node, a := range l.Nodes {
-		pc.Hosts[node] = address(a)
+		pc.Hosts[node] = proxyAddress(a)
 	}
 	pc.Advertised = make(map[proxy.HostPort]proxy.HostPort, len(l.Remotes))
 	for was, a := range l.Remotes {
-		pc.Advertised[address(was)] = address(a)
+		pc.Advertised[proxyAddress(was)] = proxyAddress(a)
 	}
 	if l.Computes() {
 		pc.Compute = func(node int32, was proxy.HostPort) (proxy.HostPort, bool) {
 			a, ok := l.Compute(node, config.HostPort{Host: was.Host, Port: uint16(was.Port)})
-			return address(a), ok
+			return proxyAddress(a), ok
 		}
 	}
 	return pc
