@@ -30,9 +30,10 @@ func (s *heldSource) BatchAt(_ context.Context, _ string, _ int32, offset int64)
 	return s.batch, s.err
 }
 
-// TestAnotherLog compares what a real replica shows last with what the source holds there.
-func TestAnotherLog(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+// threeBatches starts brokers with a topic t of one partition, which holds three batches of one record.
+func threeBatches(t *testing.T, brokers int) (c *kfake.Cluster, writer *kgo.Client, infos []metadata.Broker) {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.SeedTopics(1, "t"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,18 +48,27 @@ func TestAnotherLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	host, portText, err := net.SplitHostPort(c.ListenAddrs()[0])
-	if err != nil {
-		t.Fatal(err)
+	for id, addr := range c.ListenAddrs() {
+		host, portText, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		port, err := strconv.ParseUint(portText, 10, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		infos = append(infos, metadata.Broker{ID: int32(id), Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: host, Port: uint16(port)}}})
 	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return c, cl, infos
+}
+
+// TestAnotherLog compares what a real replica shows last with what the source holds there.
+func TestAnotherLog(t *testing.T) {
+	c, cl, infos := threeBatches(t, 1)
 	tp := ids.TopicPartition{TopicID: ids.UUID(c.TopicInfo("t").TopicID)}
 	img := metadata.NewImage(10000)
 	img.Set([]*metadata.Partition{{TopicID: tp.TopicID, Topic: "t", Replicas: []int32{10001, 0}, ISR: []int32{10001, 0}}},
-		[]metadata.Broker{{ID: 0, Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: host, Port: uint16(port)}}}}, nil)
+		infos, nil)
 	brokers := NewBrokers(img, "INTERNAL", nil)
 	t.Cleanup(brokers.Close)
 	m := &Manager{cfg: ManagerConfig{ID: 10001, Virtual: 10000}, image: img, calls: brokers}
@@ -123,21 +133,7 @@ func TestAnotherLog(t *testing.T) {
 // TestAnotherLogAsSomeReplicaShowsIt: a replica that was just restarted shows little, and another
 // one what has to be compared.
 func TestAnotherLogAsSomeReplicaShowsIt(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic("t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
-	for range 3 {
-		if err := cl.ProduceSync(t.Context(), &kgo.Record{Value: []byte("v")}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c, _, infos := threeBatches(t, 2)
 	leader := c.LeaderFor("t", 0)
 	tp := ids.TopicPartition{TopicID: ids.UUID(c.TopicInfo("t").TopicID)}
 	// The one that is not the leader has restarted: it shows the first record only.
@@ -160,24 +156,13 @@ func TestAnotherLogAsSomeReplicaShowsIt(t *testing.T) {
 		return resp, nil, true
 	})
 	isr := []int32{10001, 1 - leader, leader}
-	var infos []metadata.Broker
-	for id, addr := range c.ListenAddrs() {
-		host, portText, err := net.SplitHostPort(addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		port, err := strconv.ParseUint(portText, 10, 16)
-		if err != nil {
-			t.Fatal(err)
-		}
-		infos = append(infos, metadata.Broker{ID: int32(id), Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: host, Port: uint16(port)}}})
-	}
 	img := metadata.NewImage(10000)
 	img.Set([]*metadata.Partition{{TopicID: tp.TopicID, Topic: "t", Replicas: isr, ISR: isr}}, infos, nil)
 	brokers := NewBrokers(img, "INTERNAL", nil)
 	t.Cleanup(brokers.Close)
 	m := &Manager{cfg: ManagerConfig{ID: 10001, Virtual: 10000}, image: img, calls: brokers}
 	p := &partition{m: m, tp: tp, topic: "t", log: slog.New(slog.DiscardHandler)}
+	var err error
 	if first, err = m.lastBatch(t.Context(), leader, p, 1); err != nil || first == nil {
 		t.Fatal(first, err)
 	}
