@@ -2,6 +2,7 @@ package syncs
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -29,12 +30,18 @@ type Topic struct {
 
 // Mirrors is what syncs need of the coordinator.
 type Mirrors interface {
-	// Coordinated returns the mirrors that this sidecar coordinates, once it has read everything
-	// that was written of them.
-	Coordinated(ctx context.Context) []Mirror
+	// Coordinated returns the names of the mirrors that this sidecar coordinates, as far as it
+	// knows, with their configurations.
+	Coordinated() map[string]config.Properties
+	// Mirror returns one of them, once this sidecar has read everything that was written of it.
+	Mirror(ctx context.Context, name string) (Mirror, error)
+	// Changed calls fn, which must not block, when mirrors or their topics change.
+	Changed(fn func()) (cancel func())
 	// Owned returns what a mirror has created here of a kind, by item, and since when
 	// (milliseconds since 1970).
 	Owned(mirror string, kind policy.Kind) map[string]int64
+	// OwnedElsewhere returns what other mirrors have created here of a kind.
+	OwnedElsewhere(mirror string, kind policy.Kind) map[string]bool
 	// Own records that a mirror created items, or that it has given them up, before the first and
 	// after the last of them is touched. An error means that nobody knows, and that nothing may be
 	// created or deleted.
@@ -44,8 +51,43 @@ type Mirrors interface {
 // Sync mirrors one kind of thing.
 type Sync interface {
 	Kind() policy.Kind
+	// Wanted tells whether a mirror's configuration asks for it at all: the source of a mirror that
+	// does not is not even connected to.
+	Wanted(m *config.Mirror) bool
 	// Sync brings this cluster to what the policies want, or only says what it would do if why is
 	// DRY_RUN. src is a client of the mirror's source. An error is shown until a later run ends
-	// without one; what was left out on purpose goes to the ledger and is no error.
-	Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) error
+	// without one; what was left out on purpose is in the report and no error. The runs of one
+	// mirror and kind come one after the other.
+	Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error)
+}
+
+// Report is what a run has done, or would do.
+type Report struct {
+	// Note says why there was nothing to do at all; empty if there was.
+	Note     string
+	Changes  []Change
+	Skipped  []Skip
+	Warnings []string
+}
+
+// Change is one thing that was or would be done to this cluster.
+type Change struct {
+	Item string
+	// Verb is create, delete, set or remove.
+	Verb string
+	// Detail is what the item is set to, and from what; may be empty.
+	Detail string
+}
+
+// Skip is something of the source that is not mirrored, and why.
+type Skip struct{ Item, Reason string }
+
+// Status is what is known of one sync of one mirror.
+type Status struct {
+	Kind    policy.Kind
+	LastRun time.Time
+	// LastError is why the last run did not end well, empty if it did.
+	LastError string
+	// Report is the last that was made; a dry run leaves it alone.
+	Report Report
 }
