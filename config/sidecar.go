@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,6 +98,11 @@ type Sidecar struct {
 	UpstreamKeystore Properties
 	// HomeServerName is what the home broker's certificate is for, if not the host of HomeBroker.
 	HomeServerName string
+
+	// PluginPath is the folder of programs that plugins name without one.
+	PluginPath string
+	// Plugins are those that mirrors may name, the one built in among them.
+	Plugins map[string]*Plugin
 }
 
 // Key describes one key, for flags and documentation.
@@ -300,6 +306,13 @@ func sidecarKeys() []sidecarKey {
 			s.HomeServerName = strings.TrimSpace(v)
 			return nil
 		}),
+		k(keyPluginPath, "", "folder of the programs of plugins; plugin.<name>.command may name one in it, and is <name> if not given", func(s *Sidecar, v string) error {
+			if v != "" && !filepath.IsAbs(v) {
+				return fmt.Errorf("%q is not an absolute path", v)
+			}
+			s.PluginPath = v
+			return nil
+		}),
 		k("config.providers.allowed.paths", "", "directories that ${file:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedPaths })),
 		k("config.providers.allowed.env", "", "variables that ${env:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedEnv })),
 	}
@@ -342,7 +355,7 @@ func ParseEvict(p Properties) (*Sidecar, error) {
 }
 
 func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
-	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}, InterBrokerSecurity: Properties{}, UpstreamKeystore: Properties{}, ListenerSecurity: map[string]Properties{}, ListenerAddresses: map[string]ListenerAddresses{}}
+	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}, InterBrokerSecurity: Properties{}, UpstreamKeystore: Properties{}, ListenerSecurity: map[string]Properties{}, ListenerAddresses: map[string]ListenerAddresses{}, Plugins: map[string]*Plugin{}}
 	var errs []error
 	table := sidecarKeys()
 	known := make(map[string]bool, len(table))
@@ -369,6 +382,9 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	for _, k := range append(listenerKeys(), addressKeys()...) {
 		names = append(names, listenerPrefix+"<name>."+k)
 	}
+	for _, k := range pluginKeys() {
+		names = append(names, pluginPrefix+"<name>."+k)
+	}
 	for _, key := range p.Keys() {
 		upstream, isUpstream := strings.CutPrefix(key, upstreamPrefix)
 		among, isAmong := strings.CutPrefix(key, interBrokerPrefix)
@@ -385,6 +401,9 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 		case s.takeListenerKey(key, p[key]):
 		default:
 			taken, err := s.takeAddressKey(key, p[key])
+			if !taken && err == nil {
+				taken, err = s.takePluginKey(key, p[key])
+			}
 			switch {
 			case err != nil:
 				errs = append(errs, err)
@@ -423,6 +442,9 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 		}
 		clear(sec)
 		maps.Copy(sec, expanded)
+	}
+	if err := s.finishPlugins(); err != nil {
+		return nil, err
 	}
 	for _, sec := range []Properties{s.Security, s.ControllerSecurity, s.InterBrokerSecurity} {
 		if _, err := ClientOptions(sec); err != nil {
