@@ -153,6 +153,10 @@ func (c *Coordinator) deleteMirror(ctx context.Context, name string, validateOnl
 		for _, k := range c.view.partitionKeys(name) {
 			states = append(states, record{kind: kindState, partition: k}, record{kind: kindLineage, partition: k})
 		}
+		// What it has created beside topics stays, as they do, and is nobody's from now on.
+		for _, k := range c.view.ownedKeys(name) {
+			states = append(states, record{kind: kindOwned, owned: k})
+		}
 		for chunk := range slices.Chunk(append(states, records...), maxRecordsPerPut) {
 			if err := c.store.PutAs(ctx, name, chunk...); err != nil {
 				return fmt.Errorf("delete mirror %s: %w", name, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
@@ -76,6 +77,11 @@ func encodeRecord(r record) (key, value []byte, err error) {
 			out.SetLineage(l)
 			v = &out
 		}
+	case kindOwned:
+		k = protocol.OwnedKey{MirrorName: r.owned.mirror, Kind: string(r.owned.kind), Bucket: r.owned.bucket}
+		if o, ok := r.value.(owned); ok {
+			v = encodeOwned(o)
+		}
 	case kindBarrier:
 		b, ok := r.value.(barrier)
 		if !ok {
@@ -133,6 +139,11 @@ func decodeRecord(key, value []byte, timestamp int64) (record, error) {
 		r.partition = partitionKey{k.MirrorName, ids.TopicPartition{TopicID: k.TopicID, Partition: k.Partition}}
 		if v, ok := v.(*protocol.LastMirrorEpochsValue); ok {
 			r.value = v.Lineage()
+		}
+	case protocol.OwnedKey:
+		r.owned = ownedKey{k.MirrorName, policy.Kind(k.Kind), k.Bucket}
+		if v, ok := v.(*protocol.OwnedValue); ok {
+			r.value = decodeOwned(v)
 		}
 	case protocol.SeedStateKey:
 		return r, fmt.Errorf("a state record in the layout of the KIP's example is not ours")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol/wire"
 )
@@ -27,6 +28,10 @@ func TestRecordsKeepWhatTheyHold(t *testing.T) {
 		"state": {kind: kindState, partition: tp, value: PartitionState{
 			State: Failed, Previous: Mirroring, RetryAttempt: 2, LeaderEpoch: 7, StateEpoch: 9, Detail: "D", ErrorMessage: "e", tags: newer,
 		}},
+		"owned": {kind: kindOwned, owned: ownedKey{"m", policy.ACLs, 17}, value: owned{
+			items: map[string]ownedItem{"a": {since: 5}, "b": {since: 7, tags: newer}}, tags: newer,
+		}},
+		"owned no more": {kind: kindOwned, owned: ownedKey{"m", policy.ACLs, 17}},
 		"deleted": {kind: kindTopic, topic: topicKey{"m", "t"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,8 @@ func (r record) coordinatorKey() string {
 		return r.topic.mirror
 	case kindState, kindLineage:
 		return r.partition.text()
+	case kindOwned:
+		return r.owned.mirror
 	}
 	return r.mirror
 }

@@ -234,7 +234,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 		if r.retryAllowed(ctx, t) != nil {
 			continue // logged; the next look tries again
 		}
-		if _, elsewhere := r.c.elsewhere(t); t.Desired == Stopped || t.lost() || elsewhere || r.c.ordinary(t) {
+		if !r.c.running(t) {
 			continue
 		}
 		active = append(active, t)

@@ -97,7 +97,8 @@ type record struct {
 	mirror    string       // kindMirror
 	topic     topicKey     // kindTopic
 	partition partitionKey // kindLineage, kindState
-	value     any          // Mirror, Topic, PartitionState, lineage.Record or nil
+	owned     ownedKey     // kindOwned
+	value     any          // Mirror, Topic, PartitionState, lineage.Record, owned or nil
 	since     int64
 }
 
@@ -109,6 +110,7 @@ const (
 	kindMirror  recordKind = 3
 	kindTopic   recordKind = 4
 	kindBarrier recordKind = 6
+	kindOwned   recordKind = 7
 )
 
 // View is the state topic as far as it was read. Any number of goroutines may read it.
@@ -118,6 +120,7 @@ type View struct {
 	topics   map[topicKey]Topic
 	states   map[partitionKey]PartitionState
 	lineages map[partitionKey]lineage.Record
+	owned    map[ownedKey]owned
 	byID     map[ids.UUID][]topicKey
 	next     map[int32]int64 // offset of the next record to read, by state partition
 	moved    chan struct{}   // closed, and replaced, when next moves
@@ -139,6 +142,7 @@ func (v *View) clear() {
 	v.topics = map[topicKey]Topic{}
 	v.states = map[partitionKey]PartitionState{}
 	v.lineages = map[partitionKey]lineage.Record{}
+	v.owned = map[ownedKey]owned{}
 	v.byID = map[ids.UUID][]topicKey{}
 	v.next = map[int32]int64{}
 }
@@ -432,6 +436,12 @@ func (v *View) applyOne(r record, c *Change) {
 			v.lineages[r.partition] = mergeLineage(v.lineages[r.partition], l)
 		} else {
 			delete(v.lineages, r.partition)
+		}
+	case kindOwned:
+		if o, ok := r.value.(owned); ok {
+			v.owned[r.owned] = o
+		} else {
+			delete(v.owned, r.owned)
 		}
 	}
 }

@@ -997,6 +997,183 @@ func (*MirrorValue) RecordType() int16 { return 3 }
 // MaxVersion is the version that is written.
 func (*MirrorValue) MaxVersion() int16 { return 0 }
 
+// OwnedKey is the key of what a mirror has created here that is not topics. Source: contract.md
+// §9 (only what the mirror created itself is deleted).
+type OwnedKey struct {
+	MirrorName string
+	// Kind: acls, groups or quotas.
+	Kind string
+	// Bucket: which part of the items: each is in the bucket that its hash says.
+	Bucket int32
+}
+
+// NewOwnedKey returns OwnedKey with the defaults of its layout.
+func NewOwnedKey() OwnedKey {
+	var m OwnedKey
+	return m
+}
+
+func (m OwnedKey) write(w *wire.Writer, version int16) {
+	w.String(m.MirrorName, false)
+	w.String(m.Kind, false)
+	w.Int32(m.Bucket)
+}
+
+func (m *OwnedKey) read(r *wire.Reader, version int16) {
+	m.MirrorName = r.String(false)
+	m.Kind = r.String(false)
+	m.Bucket = r.Int32()
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m OwnedKey) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("mirrorName", m.MirrorName)
+	o.Field("kind", m.Kind)
+	o.Field("bucket", m.Bucket)
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m OwnedKey) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("OwnedKey", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode OwnedKey version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *OwnedKey) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("OwnedKey", version, 0, 0)
+	}
+	*m = NewOwnedKey()
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode OwnedKey version %d: %w", version, err)
+	}
+	return nil
+}
+
+// RecordType is the type of the record, 7.
+func (OwnedKey) RecordType() int16 { return 7 }
+
+// OwnedValue is what a mirror has created here, in part. Source: contract.md §9 (only what the
+// mirror created itself is deleted).
+type OwnedValue struct {
+	Items []OwnedItem
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewOwnedValue returns OwnedValue with the defaults of its layout.
+func NewOwnedValue() OwnedValue {
+	var m OwnedValue
+	return m
+}
+
+func (m *OwnedValue) write(w *wire.Writer, version int16) {
+	w.ArrayLen(len(m.Items), true)
+	for i := range m.Items {
+		m.Items[i].write(w, version)
+	}
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *OwnedValue) read(r *wire.Reader, version int16) {
+	if n := r.ArrayLen(true, 10); n > 0 {
+		m.Items = make([]OwnedItem, n)
+		for i := range m.Items {
+			m.Items[i] = NewOwnedItem()
+			m.Items[i].read(r, version)
+		}
+	}
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m OwnedValue) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("items", wire.List(m.Items))
+	return o.JSON()
+}
+
+// Encode renders m in a version.
+func (m *OwnedValue) Encode(version int16) ([]byte, error) {
+	if version < 0 || version > 0 {
+		return nil, wire.UnknownVersion("OwnedValue", version, 0, 0)
+	}
+	w := wire.NewWriter(nil)
+	m.write(w, version)
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("encode OwnedValue version %d: %w", version, err)
+	}
+	return w.Bytes(), nil
+}
+
+// Decode reads m, which it resets first, from all of b.
+func (m *OwnedValue) Decode(version int16, b []byte) error {
+	if version < 0 || version > 0 {
+		return wire.UnknownVersion("OwnedValue", version, 0, 0)
+	}
+	*m = NewOwnedValue()
+	r := wire.NewReader(b)
+	m.read(r, version)
+	if err := r.Finish(); err != nil {
+		return fmt.Errorf("decode OwnedValue version %d: %w", version, err)
+	}
+	return nil
+}
+
+// RecordType is the type of the record, 7.
+func (*OwnedValue) RecordType() int16 { return 7 }
+
+// MaxVersion is the version that is written.
+func (*OwnedValue) MaxVersion() int16 { return 0 }
+
+// OwnedItem is one element of OwnedValue.Items.
+type OwnedItem struct {
+	// Item: an ACL, a group or a quota as the command line writes it.
+	Item string
+	// SinceMs: when it was written down, in milliseconds.
+	SinceMs int64
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewOwnedItem returns OwnedItem with the defaults of its layout.
+func NewOwnedItem() OwnedItem {
+	var m OwnedItem
+	m.SinceMs = -1
+	return m
+}
+
+func (m *OwnedItem) write(w *wire.Writer, version int16) {
+	w.String(m.Item, true)
+	w.Int64(m.SinceMs)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *OwnedItem) read(r *wire.Reader, version int16) {
+	m.Item = r.String(true)
+	m.SinceMs = r.Int64()
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m OwnedItem) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("item", m.Item)
+	o.Field("sinceMs", m.SinceMs)
+	return o.JSON()
+}
+
 // PartitionStateKey is the key of a partition's state. Source: contract.md §5, KIP-1279.
 type PartitionStateKey struct {
 	MirrorName string

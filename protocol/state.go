@@ -71,6 +71,8 @@ func DecodeKey(b []byte) (Key, error) {
 		return decodeKey(body, (*LastRealISRKey).Decode)
 	case BarrierKey{}.RecordType():
 		return decodeKey(body, (*BarrierKey).Decode)
+	case OwnedKey{}.RecordType():
+		return decodeKey(body, (*OwnedKey).Decode)
 	}
 	return nil, &UnknownRecordError{Type: typ, Version: -1}
 }
@@ -114,6 +116,8 @@ func DecodeValue(key Key, b []byte) (Value, error) {
 		v = new(MirrorTopicValue)
 	case LastRealISRKey:
 		v = new(LastRealISRValue)
+	case OwnedKey:
+		v = new(OwnedValue)
 	}
 	if v == nil || version != known {
 		return nil, &UnknownRecordError{Type: key.RecordType(), Version: version}

@@ -137,6 +137,10 @@ func stateRecords() map[string]struct {
 			LastRealISRKey{MirrorName: "m", TopicID: topicID, Partition: 7},
 			&LastRealISRValue{Replicas: []int32{1, 2}, HighWatermark: 9, LeaderEpoch: 4},
 		},
+		"owned": {
+			OwnedKey{MirrorName: "m", Kind: "acls", Bucket: 17},
+			&OwnedValue{Items: []OwnedItem{{Item: "TOPIC;LITERAL;orders;User:a;*;READ;ALLOW", SinceMs: 1771239071191}, {Item: "x"}}, UnknownTags: []wire.Tag{{Tag: 9, Value: []byte{1, 2, 3}}}},
+		},
 		"barrier":   {BarrierKey{BrokerID: 10001, Nonce: -5}, nil},
 		"tombstone": {MirrorKey{MirrorName: "m"}, nil},
 	}
@@ -189,6 +193,23 @@ func TestStateValueBytes(t *testing.T) {
 	want := []byte{0, 1, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0}
 	if !reflect.DeepEqual(b, want) {
 		t.Fatalf("got %x, want %x", b, want)
+	}
+}
+
+func TestOwnedBytes(t *testing.T) {
+	k, err := EncodeKey(OwnedKey{MirrorName: "m", Kind: "acls", Bucket: 258})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []byte{0, 7, 0, 1, 'm', 0, 4, 'a', 'c', 'l', 's', 0, 0, 1, 2}; !reflect.DeepEqual(k, want) {
+		t.Errorf("key %x, want %x", k, want)
+	}
+	v, err := EncodeValue(&OwnedValue{Items: []OwnedItem{{Item: "x", SinceMs: 259}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []byte{0, 0, 2, 2, 'x', 0, 0, 0, 0, 0, 0, 1, 3, 0, 0}; !reflect.DeepEqual(v, want) {
+		t.Errorf("value %x, want %x", v, want)
 	}
 }
 
