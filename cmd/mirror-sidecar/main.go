@@ -29,6 +29,7 @@ var version = "dev"
 const usage = `Usage:
   mirror-sidecar run --config FILE [--KEY=VALUE ...]
   mirror-sidecar evict --config FILE [--broker ID] [--dry-run] [--json] [--timeout DURATION]
+  mirror-sidecar plugin check -- COMMAND [ARGUMENT ...]
   mirror-sidecar version
 
 Every configuration key is also a flag, with dashes for dots. Flags win over the file.
@@ -52,6 +53,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case "evict":
 		return runEvict(args[1:], stdout, stderr)
+	case "plugin":
+		return runPlugin(args[1:], stdout, stderr)
 	case "run":
 	default:
 		fmt.Fprintf(stderr, "mirror-sidecar: unknown command %q\n%s", args[0], usage)

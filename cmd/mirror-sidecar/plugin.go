@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/cluster-mirroring/mirror-sidecar/plugins"
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/builtin"
+)
+
+const pluginUsage = `Usage:
+  mirror-sidecar plugin check [--timeout DURATION] [--config KEY=VALUE ...] -- COMMAND [ARGUMENT ...]
+`
+
+// pluginBuiltIn is how the sidecar calls itself for the built-in plugin.
+const pluginBuiltIn = "built-in"
+
+func runPlugin(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, pluginUsage)
+		return 2
+	}
+	switch args[0] {
+	case pluginBuiltIn: // not in the usage: nobody but the sidecar has a use for it
+		plugins.Serve(builtin.Policy(buildVersion()))
+		return 0
+	case "help", "--help", "-h":
+		fmt.Fprint(stdout, pluginUsage)
+		return 0
+	}
+	fmt.Fprintf(stderr, "mirror-sidecar plugin: unknown command %q\n%s", args[0], pluginUsage)
+	return 2
+}

@@ -1,0 +1,8 @@
+package builtin
+
+import "github.com/cluster-mirroring/mirror-sidecar/plugins"
+
+// Policy is the built-in plugin.
+func Policy(version string) plugins.Policy {
+	return plugins.Policy{Name: "built-in", Version: version}
+}
