@@ -65,7 +65,7 @@ func TestMarkersAreReplicated(t *testing.T) {
 	})
 	abort := func(wait time.Duration) error {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		n, has, err := r.deps.Destination.abortOpenTransactions(ctx, "t", 0, 0)
 		if n != 0 {

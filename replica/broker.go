@@ -312,9 +312,17 @@ func (b *Broker) start(ctx context.Context) error {
 // loses its office meanwhile. Each part of a start can be repeated, and to give up may end a
 // relay that serves clients already. What cannot be sent at all is sent again by ctl.
 func (b *Broker) patiently(ctx context.Context, do func() error) error {
+	var before error
 	for {
 		err := do()
-		if err == nil || !kerr.IsRetriable(err) {
+		switch {
+		case err == nil:
+			return nil
+		case kerr.IsRetriable(err):
+			before = err
+		case before != nil && ctx.Err() != nil: // its end would not say why it took so long
+			return fmt.Errorf("%w; before that: %w", err, before)
+		default:
 			return err
 		}
 		b.log.Warn("the controllers did not do what the start needs; it is tried again", "error", err)

@@ -42,14 +42,16 @@ type fakeController struct {
 	unregistered  int
 	registrations []*kmsg.BrokerRegistrationRequest
 	heartbeats    []*kmsg.BrokerHeartbeatRequest
+	arrived       []time.Time // of the heartbeats
 	// scripts
 	registerCodes []int16 // answers to the next registrations
 	registeredBut int16   // what the next registration is answered although it is done
 	failEvery     int     // each so many heartbeats one fails
 	heartbeatCode int16
-	mute          bool // heartbeats are not answered
-	holdLog       bool // fetches see nothing new
-	holdOutgoing  bool // ShouldShutdown stays false
+	mute          bool          // heartbeats are not answered
+	holdLog       bool          // fetches see nothing new
+	holdOutgoing  bool          // ShouldShutdown stays false
+	registering   func(nth int) // is told of each registration, nil if nobody cares
 }
 
 type fakeBroker struct {
@@ -169,6 +171,9 @@ func (f *fakeController) takeOver(id int32) {
 
 func (f *fakeController) register(r *kmsg.BrokerRegistrationRequest) kmsg.Response {
 	f.registrations = append(f.registrations, r)
+	if f.registering != nil {
+		f.registering(len(f.registrations))
+	}
 	resp := r.ResponseKind().(*kmsg.BrokerRegistrationResponse)
 	if len(f.registerCodes) > 0 {
 		resp.ErrorCode, f.registerCodes = f.registerCodes[0], f.registerCodes[1:]
@@ -193,7 +198,7 @@ func (f *fakeController) register(r *kmsg.BrokerRegistrationRequest) kmsg.Respon
 }
 
 func (f *fakeController) heartbeat(r *kmsg.BrokerHeartbeatRequest) kmsg.Response {
-	f.heartbeats = append(f.heartbeats, r)
+	f.heartbeats, f.arrived = append(f.heartbeats, r), append(f.arrived, time.Now())
 	defer f.cond.Broadcast()
 	resp := r.ResponseKind().(*kmsg.BrokerHeartbeatResponse)
 	resp.ErrorCode = f.heartbeatCode
@@ -510,7 +515,19 @@ func TestBrokerRegistrationErrors(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, 33)
 			r.f.set(func() { r.f.registerCodes = tt.codes })
-			err := r.broker(t).Start(within(t, time.Second))
+			ctx, cancel := context.WithCancel(within(t, 30*time.Second))
+			defer cancel()
+			if len(tt.codes) == 1000 {
+				// Who asks a second time has heard the first answer; that is how long patience lasts here.
+				r.f.set(func() {
+					r.f.registering = func(nth int) {
+						if nth == 2 {
+							cancel()
+						}
+					}
+				})
+			}
+			err := r.broker(t).Start(ctx)
 			if tt.want == nil {
 				if err != nil {
 					t.Fatal(err)
@@ -533,9 +550,15 @@ func TestBrokerWithoutAMetadataLogSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 33)
 	r.img = metadata.NewImage(10000) // that nobody follows
-	err := r.broker(t).Start(within(t, 200*time.Millisecond))
-	if err == nil || !strings.Contains(err.Error(), "metadata log has not been read") || !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("error %v", err)
+	// On a loaded machine the time may be over before the log is waited for.
+	for wait := 200 * time.Millisecond; ; wait *= 2 {
+		err := r.broker(t).Start(within(t, wait))
+		if err != nil && strings.Contains(err.Error(), "metadata log has not been read") && errors.Is(err, context.DeadlineExceeded) {
+			return
+		}
+		if err == nil || wait > 10*time.Second {
+			t.Fatalf("error %v", err)
+		}
 	}
 }
 
@@ -573,10 +596,10 @@ func TestBrokerWhoseIDIsTaken(t *testing.T) {
 			if b.Live() {
 				t.Error("still live")
 			}
-			if _, err := b.Uncordon(within(t, time.Second)); !errors.Is(err, tt.want) {
+			if _, err := b.Uncordon(within(t, 10*time.Second)); !errors.Is(err, tt.want) {
 				t.Errorf("un-cordon: %v", err)
 			}
-			if err := b.Stop(within(t, time.Second)); err != nil {
+			if err := b.Stop(within(t, 10*time.Second)); err != nil {
 				t.Errorf("stop: %v", err)
 			}
 		})
@@ -603,7 +626,7 @@ func TestBrokerThatIsUnregisteredComesBack(t *testing.T) {
 			var first *kmsg.BrokerRegistrationRequest
 			r.f.set(func() {
 				first = r.f.registrations[len(r.f.registrations)-1]
-				r.f.heartbeats = nil
+				r.f.heartbeats, r.f.arrived = nil, nil
 				tt.lose(r.f)
 			})
 			if err := b.await(within(t, 10*time.Second), func() bool { return b.away || b.epoch != before }); err != nil {
@@ -706,7 +729,7 @@ func TestStopWhileUnregistered(t *testing.T) {
 	if b.Live() || b.Epoch() >= 0 {
 		t.Errorf("live %t, epoch %d", b.Live(), b.Epoch())
 	}
-	if err := b.Stop(within(t, 5*time.Second)); err != nil {
+	if err := b.Stop(within(t, 10*time.Second)); err != nil {
 		t.Error(err)
 	}
 }
@@ -769,7 +792,11 @@ func TestForgottenUncordonWindowEnds(t *testing.T) {
 	r := newRig(t, 33)
 	r.cfg.MaxUncordoned = 300 * time.Millisecond
 	b := r.started(t)
-	release, err := b.Uncordon(within(t, 10*time.Second))
+	ctx := within(t, 10*time.Second)
+	release, err := b.Uncordon(ctx)
+	for errors.Is(err, errWindowUncertain) { // on a loaded machine it may be over before it is seen
+		release, err = b.Uncordon(ctx)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -850,9 +877,13 @@ func TestControllersAwayIsNotBehindTheLog(t *testing.T) {
 	r.f.until("heartbeats that fail", func() bool { return len(r.f.heartbeats) > from+2 })
 	r.f.set(func() { r.f.heartbeatCode = 0 })
 	r.f.until("heartbeats that are answered", func() bool { return len(r.f.heartbeats) > from+5 })
+	b.mu.Lock()
+	since := b.answeredSince
+	b.mu.Unlock()
 	r.f.get(func() bool {
 		for i, h := range r.f.heartbeats[from : from+5] {
-			if h.WantFence {
+			// A loaded machine may have let that time pass.
+			if h.WantFence && (since.IsZero() || r.f.arrived[from+i].Sub(since) < r.cfg.MaxLag) {
 				t.Errorf("heartbeat %d asks to be fenced", i)
 			}
 		}
@@ -888,7 +919,7 @@ func TestStopAndLeave(t *testing.T) {
 		if !r.f.get(func() bool { return r.f.brokers[virtualID].fenced }) || b.Live() {
 			t.Error("not fenced, or live, after stop")
 		}
-		if err := b.Stop(within(t, time.Second)); err != nil {
+		if err := b.Stop(within(t, 10*time.Second)); err != nil {
 			t.Errorf("second stop: %v", err)
 		}
 	})

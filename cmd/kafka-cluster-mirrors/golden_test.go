@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,9 +298,22 @@ func TestAsk(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	f := newFake(t, world(fixed(mirrorOf("east", topicOf("a", partition(0, coordinator.Mirroring, 5, 5)))), result("a", 0, "")))
-	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
+	answer := world(fixed(mirrorOf("east", topicOf("a", partition(0, coordinator.Mirroring, 5, 5)))), result("a", 0, ""))
+	var stopped atomic.Bool
+	var looks atomic.Int32
+	f := newFake(t, func(req kmsg.Request) kmsg.Response {
+		switch req.(type) {
+		case *protocol.StopMirrorTopicsRequest:
+			stopped.Store(true)
+		case *protocol.DescribeClusterMirrorsRequest:
+			if stopped.Load() && looks.Add(1) == 2 { // it waits
+				cancel()
+			}
+		}
+		return answer(req)
+	})
 	var out, errs bytes.Buffer
 	if code := run(ctx, []string{"--bootstrap-server", f.addr, "--stop", "--mirror", "east", "--topics", "a", "--wait"}, &out, &errs); code != exitInterrupted {
 		t.Errorf("exit %d: %s", code, errs.String())

@@ -385,8 +385,20 @@ func TestSwitchoverGivesUp(t *testing.T) {
 func TestSwitchoverInterrupted(t *testing.T) {
 	src, dst := pair(t)
 	dst.end = 60
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
+	mirror, looks := dst.mirror, 0
+	dst.mirror = func(c *cluster) protocol.DescribedMirror {
+		src.set(func(src *cluster) {
+			if src.fences > 0 {
+				looks++
+			}
+		})
+		if looks == 2 { // it waits for the rest
+			cancel()
+		}
+		return mirror(c)
+	}
 	var out, errs bytes.Buffer
 	code := run(ctx, append([]string{"--bootstrap-server", dst.addr}, switchoverArgs("--json")...), &out, &errs)
 	if code != exitInterrupted || src.fenced != 0 || src.fences < 2 || !strings.Contains(errs.String(), "allowed again") {

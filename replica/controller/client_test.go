@@ -116,7 +116,15 @@ func TestMovesOnWhenTheActiveControllerHangs(t *testing.T) {
 
 func TestErrorNamesWhatEachControllerAnswered(t *testing.T) {
 	var n atomic.Int32
-	a := listen(t, heartbeats(&n, kerr.NotController.Code))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	answer := heartbeats(&n, kerr.NotController.Code)
+	a := listen(t, func(req kmsg.Request) kmsg.Response {
+		if n.Load() > 0 { // who is asked once more is asked after all others
+			cancel()
+		}
+		return answer(req)
+	})
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -124,20 +132,15 @@ func TestErrorNamesWhatEachControllerAnswered(t *testing.T) {
 	deadAddr := dead.Addr().String()
 	dead.Close()
 	c := client(t, a.Addr(), deadAddr)
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
 	_, err = c.Request(ctx, kmsg.NewPtrBrokerHeartbeatRequest())
 	var unavailable *controller.UnavailableError
-	if !errors.As(err, &unavailable) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kerr.NotController) {
+	if !errors.As(err, &unavailable) || !errors.Is(err, context.Canceled) || !errors.Is(err, kerr.NotController) {
 		t.Fatalf("error %v", err)
 	}
 	for _, want := range []string{"BrokerHeartbeat", a.Addr(), deadAddr, "NOT_CONTROLLER", "refused"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
-	}
-	if n.Load() < 2 {
-		t.Errorf("asked %d times within the time given, want it to go on", n.Load())
 	}
 }
 
