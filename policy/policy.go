@@ -62,8 +62,8 @@ type Verdict struct {
 	Plugin string
 	Rule   string
 	Reason string
-	// Stale: Plugin could not be asked, and said this at Since or later. Undecided: it never said
-	// anything of this item; it counts as refused.
+	// Stale: a plugin could not be asked, and what it said last stands. Undecided: it never said
+	// anything of this item, which counts as refused.
 	Stale, Undecided bool
 }
 
