@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -159,6 +160,54 @@ func TestNobodyIsSentToReadFromAVirtualReplica(t *testing.T) {
 		if got := resp.Topics[0].Partitions[0].PreferredReadReplica; got != tc.want || changed != (got != tc.preferred) {
 			t.Errorf("%s, decoded: sent to %d, want %d; changed: %t", name, got, tc.want, changed)
 		}
+	}
+}
+
+// A consumer whose leader sends it to a virtual replica, in its rack, is served by the leader if there is
+// no other replica: it would ask in vain otherwise, each time anew.
+func TestTheLeaderServesWhereThereIsNoOther(t *testing.T) {
+	alone := ordinaryPart("a", topicID(3), 0)
+	alone.Replicas, alone.ISR = []int32{10002, 1}, []int32{10002, 1}
+	view := newFakeView(alone)
+	for _, version := range []int16{11, 12, 13, 18} {
+		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
+			b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+				f := req.(*kmsg.FetchRequest)
+				part := kmsg.NewFetchResponseTopicPartition()
+				part.PreferredReadReplica, part.RecordBatches = 10002, []byte{}
+				if f.Rack == "" {
+					part.PreferredReadReplica, part.RecordBatches = -1, pattern(10)
+				}
+				return &kmsg.FetchResponse{SessionID: 9, Topics: []kmsg.FetchResponseTopic{{Topic: "a", TopicID: topicID(3), Partitions: []kmsg.FetchResponseTopicPartition{part}}}}
+			}))
+			s := setup{view: view}
+			_, addr := s.start(t, b)
+			c := dial(t, addr)
+			for epoch := range int32(3) {
+				req := fetchBoth(version, view, 9, epoch)
+				if epoch == 0 {
+					req = fetchBoth(version, view, 0, 0, "a")
+				}
+				req.Rack = "here"
+				p := c.ask(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]
+				if p.PreferredReadReplica != -1 || epoch > 0 != (len(p.RecordBatches) > 0) {
+					t.Errorf("fetch %d: sent to %d, %d bytes", epoch, p.PreferredReadReplica, len(p.RecordBatches))
+				}
+			}
+			for i, r := range b.requests() {
+				got := kmsg.NewPtrFetchRequest()
+				got.Version = version
+				if err := got.ReadFrom(r.frame[r.size:]); err != nil || got.SessionEpoch != int32(i) {
+					t.Errorf("request %d: %+v, %v", i, got, err)
+				}
+			}
+			// Another one, which has not been sent away, is nobody's business.
+			req := fetchBoth(version, view, 0, 0, "a")
+			req.Rack = "here"
+			if p := dial(t, addr).ask(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]; len(p.RecordBatches) > 0 {
+				t.Error("the rack of a consumer is not passed on")
+			}
+		})
 	}
 }
 

@@ -3,6 +3,8 @@ package proxy
 import (
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
@@ -70,6 +72,29 @@ func (l *Leaders) IsBehind(broker int32, tp ids.TopicPartition) bool {
 	}
 	_, ok := b.partitions[tp]
 	return ok
+}
+
+// behindSeen is for which session a connection's client has named all that it reads here, and in which
+// generation.
+type behindSeen struct {
+	generation uint64
+	// session is 0 until the client goes on with the session, which has no id when it begins.
+	session int32
+}
+
+// named notes a request that was looked at, in which nothing is behind.
+func (s *behindSeen) named(generation uint64, req *kmsg.FetchRequest) {
+	switch {
+	case inSession(req):
+		s.session = req.SessionID
+	case req.Version >= 7 && req.SessionEpoch == 0: // it makes a session
+		*s = behindSeen{generation: generation}
+	}
+}
+
+// knows tells whether what a session holds has been named.
+func (s *behindSeen) knows(generation uint64, session int32) bool {
+	return s.generation == generation && (s.session == 0 || s.session == session)
 }
 
 // behind tells whether the home broker must not answer clients for some mirror partition. At

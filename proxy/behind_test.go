@@ -179,6 +179,53 @@ func TestConsumersLeaveAReplicaThatIsBehind(t *testing.T) {
 	}
 }
 
+// A connection may go on with more than one session. That the client has named what one of them holds says
+// nothing of the other, which may be older than the replica's falling behind.
+func TestEachSessionNamesWhatItHolds(t *testing.T) {
+	view := newFakeView(mirrorPart("m", topicID(1), 0), mirrorPart("m", topicID(1), 1), ordinaryPart("o", topicID(2), 0))
+	session := int32(0)
+	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+		f, ok := req.(*kmsg.FetchRequest)
+		if !ok {
+			return req.ResponseKind()
+		}
+		resp := kmsg.NewPtrFetchResponse()
+		if resp.SessionID = f.SessionID; f.SessionEpoch == 0 {
+			session++
+			resp.SessionID = session
+		}
+		return resp
+	}))
+	s := setup{view: view}
+	_, addr := s.start(t, b)
+	c := dial(t, addr)
+	fetch := func(session, epoch int32, topics ...string) (int32, int16) {
+		resp := c.ask(fetchBoth(12, view, session, epoch, topics...)).(*kmsg.FetchResponse)
+		return resp.SessionID, resp.ErrorCode
+	}
+	older, _ := fetch(0, 0, "m")
+	view.put(latePart("m", topicID(1), 1))
+	newer, code := fetch(0, 0, "o")
+	if older == newer || code != 0 {
+		t.Fatalf("sessions %d and %d, error %d", older, newer, code)
+	}
+	for epoch := int32(1); epoch < 3; epoch++ {
+		if _, code := fetch(newer, epoch); code != 0 {
+			t.Errorf("the session whose partitions were named: error %d", code)
+		}
+		if _, code := fetch(older, epoch); code != errFetchSessionIDNotFound {
+			t.Errorf("the session that reads what is behind: error %d", code)
+		}
+	}
+	// To fetch without a session says nothing of any.
+	if _, code := fetch(0, -1, "o"); code != 0 {
+		t.Errorf("without a session: error %d", code)
+	}
+	if _, code := fetch(older, 3); code != errFetchSessionIDNotFound {
+		t.Errorf("after a fetch without a session: error %d", code)
+	}
+}
+
 // What a replica says about an offset that it does not have yet is not passed on: consumers
 // would begin again at one of the ends.
 func TestOutOfRangeOfAReplicaThatIsBehind(t *testing.T) {

@@ -129,3 +129,62 @@ func TestLargeExchangesAreHeld(t *testing.T) {
 		})
 	}
 }
+
+// partlyRefused is a large Produce request of so many partitions of a mirror topic, and one that is not.
+func partlyRefused(partitions int) *kmsg.ProduceRequest {
+	parts := make([]int32, partitions)
+	for i := range parts {
+		parts[i] = int32(i)
+	}
+	req := produceRequest(9, -1, "m", parts...)
+	for i := range parts {
+		req.Topics[0].Partitions[i].Records = []byte{}
+	}
+	other := produceRequest(9, -1, "o", 0)
+	other.Topics[0].Partitions[0].Records = pattern(2 * readBuffer)
+	req.Topics = append(req.Topics, other.Topics...)
+	return req
+}
+
+// What a Produce request comes to that is refused in part is counted until it is answered.
+func TestPartlyRefusedProducesAreHeld(t *testing.T) {
+	gate := make(chan struct{})
+	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+		r, ok := req.(*kmsg.ProduceRequest)
+		if !ok {
+			return req.ResponseKind()
+		}
+		<-gate
+		return okProduce(r)
+	}))
+	s := setup{view: newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("o", topicID(2), 0))}
+	p, addr := s.start(t, b)
+	c := dial(t, addr)
+	req := partlyRefused(1)
+	c.send(req, 1)
+	waitFor(t, func() bool { return len(produced(b)) == 1 })
+	if !takenOf(p, p.decoding) || !takenOf(p, p.budget) {
+		t.Error("what is held of the request is not counted")
+	}
+	close(gate)
+	resp := c.recv(req, 1).(*kmsg.ProduceResponse)
+	if m, o := resp.Topics[0].Partitions[0], resp.Topics[1].Partitions[0]; m.ErrorCode != errPolicyViolation || o.ErrorCode != 0 {
+		t.Errorf("mirror topic: error %d, ordinary topic: error %d", m.ErrorCode, o.ErrorCode)
+	}
+	waitFor(t, func() bool { return !takenOf(p, p.decoding) && !takenOf(p, p.budget) })
+}
+
+// A few bytes of a request make much of an answer.
+func TestPartlyRefusedProducesAreBounded(t *testing.T) {
+	b := brokerForWrites(t)
+	s := countedSetup(t)
+	s.view = newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("o", topicID(2), 0))
+	_, addr := s.start(t, b)
+	c := dial(t, addr)
+	c.send(partlyRefused(maxSplit), 1)
+	c.wantClosed()
+	s.wantEnded(t, reasonOversized)
+	if got := produced(b); len(got) > 0 {
+		t.Errorf("%d requests went to the broker", len(got))
+	}
+}

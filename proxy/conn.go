@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -47,9 +48,11 @@ type conn struct {
 	bulk bool
 	// stateRights belongs to the reader; a conversation sets it while the reader waits.
 	stateRights stateRights
-	// behindSeen is the generation of behind.go for which the client has named all that it
-	// reads here. It belongs to the reader.
-	behindSeen uint64
+	// behindSeen belongs to the reader.
+	behindSeen behindSeen
+	// leaderOnly is until when Fetch requests go without the client's rack, see fetch.go; 0: they
+	// do not.
+	leaderOnly atomic.Int64
 	// producing belongs to the reader: the topic of the Produce request at hand, if its exchange is
 	// guarded, and of the last one.
 	producing readonly.Topic
@@ -388,12 +391,12 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	req.header = full
 	req.body = req.raw[sizeLen+full.size:]
 	c.clientID = full.clientID
-	decoded := func() {}
+	req.decoded = func() {}
+	defer func() { req.decoded() }()
 	if large && !r.pooled {
-		if decoded, err = c.acquire(c.p.decoding, decodedWeight*int64(size)); err != nil {
+		if req.decoded, err = c.acquire(c.p.decoding, decodedWeight*int64(size)); err != nil {
 			return err
 		}
-		defer func() { decoded() }()
 	}
 	ex, err := r.handle(c, &req)
 	if err != nil {
@@ -411,15 +414,15 @@ func (c *conn) intercept(r *row, h header, size int) error {
 		return context.Cause(c.ctx)
 	}
 	// Until it is answered, an exchange refers to what was made of its request.
-	ex.held = large && (ex.local() || !r.pooled)
+	ex.held = ex.held || large && (ex.local() || !r.pooled)
 	if err := c.enqueue(&ex); err != nil {
 		return err
 	}
 	if err := c.send(&ex); err != nil {
 		return err
 	}
-	if !ex.local() {
-		decoded() // a broker may let it wait, a Fetch for one, and little is left of it here
+	if !ex.local() && !r.pooled {
+		req.decoded() // a broker may let it wait, a Fetch for one, and little is left of it here
 	}
 	if ex.released != nil {
 		c.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -33,7 +34,7 @@ func (c *conn) lightFetch(h header, size int) (exchange, bool, error) {
 	if h.version < followersAnswer && !c.p.deps.Leaders.none() {
 		return exchange{}, false, nil
 	}
-	if _, some := c.behind(); some {
+	if _, some := c.behind(); some || c.fromLeader(h.version) {
 		return exchange{}, false, nil
 	}
 	if ok, err := c.lightRead(size, h.version >= 13); err != nil || !ok {
@@ -71,17 +72,46 @@ func (c *conn) fetch(r *request) (exchange, error) {
 		switch {
 		case len(refused) > 0:
 			return c.fetchRest(r, req, rest, refused), nil
-		case late && inSession(req) && c.behindSeen != generation:
+		case late && inSession(req) && !c.behindSeen.knows(generation, req.SessionID):
 			// What the session holds cannot be seen: the client has to say it once.
 			return c.noSession(r), nil
 		case late:
-			c.behindSeen = generation
+			c.behindSeen.named(generation, req)
 		}
 	}
 	if r.version < followersAnswer && !c.p.deps.Leaders.none() {
 		return c.raiseFetch(r)
 	}
+	if c.fromLeader(r.version) {
+		return c.fetchFromLeader(r)
+	}
 	ex := r.forward()
+	c.inspectFetch(&ex)
+	return ex, nil
+}
+
+// A real leader sends a consumer, which says in which rack it stands, to a replica there, and gives it
+// no records; it does so again each time it is asked. If that replica is a virtual one and there is no
+// other to read from, the consumer has to be served by the leader, which it is if it stands nowhere.
+
+// leaderOnlyFor is for how long no rack is passed on. Virtual replicas are followers for a short time
+// only, before a mirror topic begins and when it has been handed back.
+const leaderOnlyFor = 10 * time.Second
+
+// fromLeader tells whether a Fetch request is passed on without its rack.
+func (c *conn) fromLeader(version int16) bool {
+	until := c.leaderOnly.Load()
+	return until != 0 && version >= followersAnswer && time.Now().UnixNano() < until
+}
+
+func (c *conn) fetchFromLeader(r *request) (exchange, error) {
+	req, err := decode(r, kmsg.NewPtrFetchRequest())
+	if err != nil {
+		return exchange{}, err
+	}
+	req.Rack = ""
+	ex := relayed(r.header)
+	ex.send = encodeRequest(req, r.correlation, r.clientID)
 	c.inspectFetch(&ex)
 	return ex, nil
 }
@@ -137,6 +167,7 @@ func (c *conn) fetchRest(r *request, req *kmsg.FetchRequest, topics []kmsg.Fetch
 	rest := *req
 	rest.Topics = topics
 	rest.SessionID, rest.SessionEpoch, rest.ForgottenTopics = 0, -1, nil
+	rest.Rack = "" // whoever leads what is left has to serve it
 	ex := relayed(r.header)
 	if r.version < followersAnswer && !c.p.deps.Leaders.none() {
 		raise(&rest)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -30,6 +32,9 @@ type fetchInspector struct {
 
 	topic     []byte // the one that walk is at, by name or id
 	partition int32
+
+	// leaderOnly is the connection's, see fetch.go.
+	leaderOnly *atomic.Int64
 }
 
 // tags of the Fetch response.
@@ -56,7 +61,7 @@ type walking struct {
 // inspectFetchResponse delivers the answer of a Fetch.
 func inspectFetchResponse(c *conn, ex *exchange, size int) error {
 	f := &c.walking.fetch
-	f.p, f.version, f.transform = c.p, ex.version, ex.transform
+	f.p, f.version, f.transform, f.leaderOnly = c.p, ex.version, ex.transform, &c.leaderOnly
 	return f.deliver(c, ex, size)
 }
 
@@ -263,7 +268,11 @@ func (f *fetchInspector) prefer(replica []byte) {
 		return
 	}
 	topic, id, _ := f.at()
-	binary.BigEndian.PutUint32(replica, uint32(f.p.preferred(id, topic, f.partition, virtual)))
+	chosen := f.p.preferred(id, topic, f.partition, virtual)
+	if chosen < 0 && f.leaderOnly != nil {
+		f.leaderOnly.Store(time.Now().Add(leaderOnlyFor).UnixNano())
+	}
+	binary.BigEndian.PutUint32(replica, uint32(chosen))
 }
 
 // fieldLen reads the length of an array, a string or bytes, which is a compact one, or has so

@@ -345,7 +345,7 @@ func sawProduce(t *testing.T, p *Proxy, version int16, request []byte) {
 		return
 	}
 	rules := p.readRules()
-	walked, refused, werr := produceRefused(&rules, request[h.size:], version, p.flex.flexible(h.key, version))
+	saw, werr := produceRefused(&rules, request[h.size:], version, p.flex.flexible(h.key, version))
 	req := kmsg.NewPtrProduceRequest()
 	req.Version = version
 	derr := req.ReadFrom(slices.Clone(request[h.size:]))
@@ -358,15 +358,22 @@ func sawProduce(t *testing.T, p *Proxy, version int16, request []byte) {
 	if err != nil || werr != nil {
 		t.Errorf("a request that can be decoded is not seen: %v, %v", err, werr)
 	}
-	if acks != req.Acks || walked != req.Acks {
-		t.Errorf("acks %d and %d, want %d", acks, walked, req.Acks)
+	if acks != req.Acks || saw.acks != req.Acks {
+		t.Errorf("acks %d and %d, want %d", acks, saw.acks, req.Acks)
+	}
+	elements := len(req.Topics)
+	for _, t := range req.Topics {
+		elements += len(t.Partitions)
+	}
+	if saw.elements != elements {
+		t.Errorf("%d topics and partitions are seen, there are %d", saw.elements, elements)
 	}
 	split := rules.Produce(req)
 	if free && split != nil {
 		t.Errorf("a request is streamed of which is refused %v", split.Refused)
 	}
-	if refused != (split != nil) {
-		t.Errorf("by the walk refused: %t, by the rules: %v", refused, split)
+	if saw.refused != (split != nil) {
+		t.Errorf("by the walk refused: %t, by the rules: %v", saw.refused, split)
 	}
 }
 

@@ -193,6 +193,8 @@ type request struct {
 	raw []byte
 	// body is the part of raw behind the header.
 	body []byte
+	// decoded gives back what the request takes of Proxy.decoding, if anything.
+	decoded func()
 }
 
 // forward is the exchange that passes the request on as it is.

@@ -7,27 +7,46 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/readonly"
 )
 
+const (
+	// splitWeight is about what a topic or a partition of a Produce request comes to in memory that is
+	// refused in part: decoded, in what is passed on, and in the answer, with a message.
+	splitWeight = 512
+	// maxSplit bounds the topics and partitions of such a request. Its records are not decoded.
+	maxSplit = maxDecoded * decodedWeight / splitWeight
+)
+
 // produce passes on what of a Produce request does not go to a mirror partition. The
 // request is decoded only if something of it does.
 func (c *conn) produce(r *request) (exchange, error) {
 	rules := c.p.readRules()
-	acks, refused, err := produceRefused(&rules, r.body, r.version, c.p.flex.flexible(r.key, r.version))
+	saw, err := produceRefused(&rules, r.body, r.version, c.p.flex.flexible(r.key, r.version))
 	if err != nil {
 		return exchange{}, err
 	}
-	if !refused {
-		return c.produced(r.forward(), acks), nil
+	if !saw.refused {
+		return c.produced(r.forward(), saw.acks), nil
+	}
+	large := len(r.raw) > readBuffer
+	if large {
+		if saw.elements > maxSplit {
+			return exchange{}, because(reasonOversized, "%d topics and partitions, of which some are read only, at most %d are read", saw.elements, maxSplit)
+		}
+		// What is passed on is a copy.
+		if r.decoded, err = c.acquire(c.p.decoding, int64(saw.elements)*splitWeight+int64(len(r.raw))); err != nil {
+			return exchange{}, err
+		}
 	}
 	req, err := decode(r, kmsg.NewPtrProduceRequest())
 	if err != nil {
 		return exchange{}, err
 	}
-	split := rules.Produce(req)
+	acks, split := saw.acks, rules.Produce(req)
 	if split == nil { // the mirror was stopped meanwhile
 		return c.produced(r.forward(), acks), nil
 	}
 	c.refused(r, split.Refused)
 	ex := relayed(r.header)
+	ex.held = large
 	if split.Rest != nil {
 		ex.send = encodeRequest(split.Rest, r.correlation, r.clientID)
 	}
@@ -53,16 +72,23 @@ func (c *conn) produce(r *request) (exchange, error) {
 	return ex, nil
 }
 
-// produceRefused walks over a Produce request's body and tells whether the rules refuse
-// anything of it.
-func produceRefused(rules *readonly.Rules, body []byte, version int16, flexible bool) (acks int16, refused bool, err error) {
+// seenProduce is what a walk over a Produce request finds.
+type seenProduce struct {
+	acks     int16
+	refused  bool // the rules refuse something of it
+	elements int  // topics and partitions
+}
+
+// produceRefused walks over a Produce request's body.
+func produceRefused(rules *readonly.Rules, body []byte, version int16, flexible bool) (seen seenProduce, err error) {
 	c := cursor{b: body}
 	if version >= 3 {
 		c.string(flexible) // transactional id
 	}
-	acks = c.int16()
+	seen.acks = c.int16()
 	c.int32() // timeout
 	for topics := c.array(flexible); topics > 0 && c.err == nil; topics-- {
+		seen.elements++
 		var t readonly.Topic
 		if version >= 13 {
 			if b := c.take(len(t.ID)); b != nil {
@@ -72,20 +98,21 @@ func produceRefused(rules *readonly.Rules, body []byte, version int16, flexible 
 			t.Name = string(c.string(flexible))
 		}
 		for parts := c.array(flexible); parts > 0 && c.err == nil; parts-- {
+			seen.elements++
 			partition := c.int32()
 			c.skipBytes(flexible) // records
 			if flexible {
 				c.skipTags()
 			}
-			if c.err == nil && !refused {
-				refused = rules.Refuses(t, partition)
+			if c.err == nil && !seen.refused {
+				seen.refused = rules.Refuses(t, partition)
 			}
 		}
 		if flexible {
 			c.skipTags()
 		}
 	}
-	return acks, refused, c.err
+	return seen, c.err
 }
 
 // refused counts and logs what the rules refuse.
