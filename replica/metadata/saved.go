@@ -14,12 +14,12 @@ type SavedTopic struct {
 	Name       string       `json:"name"`
 	ID         ids.UUID     `json:"id"`
 	Partitions []*Partition `json:"partitions,omitempty"`
-	// Held says that it was read only although it had no virtual replicas.
+	// Held says that a partition of it was read only although that had no virtual replicas.
 	Held bool `json:"held,omitempty"`
 }
 
-// Save returns what Restore takes, in the order of names. held is asked for each topic without
-// virtual replicas.
+// Save returns what Restore takes, in the order of names. held is asked for the partitions of each
+// topic that have no virtual replicas: those that have some are read only for everybody to see.
 func (i *Image) Save(held func(partitions []*Partition) bool) []SavedTopic {
 	i.mu.RLock()
 	out := make([]SavedTopic, 0, len(i.st.topics))
@@ -32,8 +32,9 @@ func (i *Image) Save(held func(partitions []*Partition) bool) []SavedTopic {
 	virtual := func(p *Partition) bool { return slices.ContainsFunc(p.Replicas, i.virtual.Is) }
 	for n := range out {
 		t := &out[n]
-		if !slices.ContainsFunc(t.Partitions, virtual) {
-			t.Held = held(t.Partitions)
+		bare := slices.DeleteFunc(slices.Clone(t.Partitions), virtual)
+		t.Held = held(bare)
+		if len(bare) == len(t.Partitions) {
 			t.Partitions = nil
 		}
 	}
