@@ -110,3 +110,23 @@ func TestPlanted(t *testing.T) {
 		t.Errorf("not noticed: %d passed, %d failed", r.Passed, r.Failed)
 	}
 }
+
+// TestWithoutTouched: that another script has set its config on the broker, or has not yet, is no difference; what nobody
+// sets is one.
+func TestWithoutTouched(t *testing.T) {
+	const untouched = "  log.retention.ms=1 sensitive=false\n  max.connections=2147483647 sensitive=false synonyms={DEFAULT_CONFIG:max.connections=2147483647}\n  max.connections.per.ip.overrides=\n"
+	for _, c := range []struct {
+		name, other string
+		different   bool
+	}{
+		{"set meanwhile", "  log.retention.ms=1 sensitive=false\n  max.connections=97654321 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:max.connections=97654321}\n  max.connections.per.ip.overrides=\n", false},
+		{"nobody's own", "  log.retention.ms=2 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.retention.ms=2}\n  max.connections.per.ip.overrides=\n", true},
+		{"a name that begins alike", "  log.retention.ms=1 sensitive=false\n  max.connections.per.ip.overrides=1\n", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if a, b := withoutTouched(untouched), withoutTouched(c.other); (a != b) != c.different {
+				t.Errorf("%q and %q", a, b)
+			}
+		})
+	}
+}

@@ -623,8 +623,7 @@ public class Script {
     static String configText(Config c) {
         List<String> out = new ArrayList<>();
         for (ConfigEntry e : c.entries()) {
-            // What a test changes meanwhile, and what names this machine's folders and ports.
-            if (e.source() == ConfigEntry.ConfigSource.DYNAMIC_BROKER_CONFIG || e.source() == ConfigEntry.ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG || e.name().endsWith("listeners")) continue;
+            if (e.name().endsWith("listeners")) continue; // this machine's ports
             out.add(e.name() + "=" + e.value() + " " + e.source() + (e.isReadOnly() ? " read only" : "") + (e.isSensitive() ? " sensitive" : "") + " " + e.type() + " synonyms " + e.synonyms().size() + (e.documentation() == null ? "" : " documented"));
         }
         return sorted(out);
