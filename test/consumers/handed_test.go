@@ -1,9 +1,14 @@
 package consumers
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,9 +27,24 @@ type reader struct {
 	read      func(ctx context.Context, count int) ([]int64, error)
 }
 
-// readers are consumers of both group protocols, and of no group.
-func (e *env) readers(topic string) []reader {
+// readers are consumers of both group protocols, and of no group. librdkafka is left out where it cannot be had.
+func (e *env) readers(t *testing.T, topic string) []reader {
+	t.Helper()
 	var out []reader
+	install, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	python, err := harness.Librdkafka(install)
+	switch {
+	case err == nil:
+		out = append(out, e.librdkafka(python, topic, true))
+		if harness.Full() {
+			out = append(out, e.librdkafka(python, topic, false))
+		}
+	case harness.Full():
+		t.Error(err)
+	default:
+		t.Logf("without librdkafka: %v", err)
+	}
 	for _, protocol := range []string{"classic", "consumer"} {
 		for _, committed := range []bool{true, false} {
 			if !harness.Full() && committed != (protocol == "classic") {
@@ -55,6 +75,31 @@ func (e *env) readers(topic string) []reader {
 		}})
 	}
 	return out
+}
+
+// librdkafka reads with the Python client.
+func (e *env) librdkafka(python, topic string, committed bool) reader {
+	level := map[bool]string{true: "read_committed", false: "read_uncommitted"}[committed]
+	return reader{"librdkafka-" + level, committed, func(ctx context.Context, count int) ([]int64, error) {
+		cmd := exec.CommandContext(ctx, python, filepath.Join("testdata", "consume.py"),
+			strings.Join(e.dst.Proxies(), ","), topic, level, fmt.Sprint(count), fmt.Sprint((4 * patience).Seconds()))
+		cmd.WaitDelay = 5 * time.Second
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		text, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s", err, stderr.String())
+		}
+		var offsets []int64
+		for _, f := range strings.Fields(string(text)) {
+			offset, err := strconv.ParseInt(f, 10, 64)
+			if err != nil {
+				return nil, err
+			}
+			offsets = append(offsets, offset)
+		}
+		return offsets, nil
+	}}
 }
 
 // franz reads a partition from its start; that a position is lost is an error.
@@ -202,7 +247,7 @@ func (e *env) testHanded(t *testing.T) {
 	visible, aborted := planned(steps)
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	readers := e.readers(handed)
+	readers := e.readers(t, handed)
 	got := make([][]int64, len(readers))
 	var group errgroup.Group
 	for i, r := range readers {

@@ -37,7 +37,7 @@ func (e *env) testLagging(t *testing.T) {
 	const total = 60
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	readers := e.readers(lagging)
+	readers := e.readers(t, lagging)
 	got := make([][]int64, len(readers))
 	var group errgroup.Group
 	for i, r := range readers {

@@ -2,12 +2,14 @@ package mapping
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 	"github.com/cluster-mirroring/mirror-sidecar/test/links"
+	"github.com/cluster-mirroring/mirror-sidecar/test/pki"
 	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 )
 
@@ -32,12 +35,24 @@ type world struct {
 	firewall links.Links
 	// told are the addresses that clients are to be told, by listener, in the order of the brokers.
 	told map[string][]string
+
+	// The proxies of byAddress serve TLS, before brokers that do not.
+	ca    *pki.CA
+	trust string // its file
 }
 
 const (
 	byAddress = harness.ListenerClient   // mapped by bootstrap.server.mapping
 	byPort    = harness.ListenerInternal // by deterministic.listeners
 )
+
+// properties are those of Java clients, and of the command line.
+func (w *world) properties(listener string) map[string]string {
+	if listener != byAddress {
+		return nil
+	}
+	return map[string]string{"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": w.trust}
+}
 
 func start(t *testing.T) *world {
 	harness.SkipShort(t)
@@ -67,7 +82,8 @@ func start(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{Stack: st, told: map[string][]string{}}
+	w := &world{Stack: st, told: map[string][]string{}, ca: pki.NewCA(t, "test authority")}
+	w.trust = pki.Write(t, st.Dir(), "trust.pem", w.ca.PEM())
 	w.configure(t)
 	if err := st.StartSidecars(ctx); err != nil {
 		t.Fatal(err)
@@ -86,6 +102,7 @@ func (w *world) configure(t *testing.T) {
 		t.Fatal(err)
 	}
 	minPort := freeRange(t, len(w.Sidecars))
+	store := pki.Write(t, w.Dir(), "sidecars.pem", w.ca.Issue(t, pki.Subject{Name: "sidecars"}).Store)
 	var entries []string
 	for i, c := range w.Sidecars {
 		at := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[i]))
@@ -96,6 +113,8 @@ func (w *world) configure(t *testing.T) {
 	for i, c := range w.Sidecars {
 		own := map[string]string{
 			"bootstrap.server.mapping":                           strings.Join(entries, ";"),
+			"listener.security.protocol.map":                     byAddress + ":SSL",
+			"listener.name.client.ssl.keystore.location":         store,
 			"deterministic.listeners":                            "true",
 			"listener.name.internal.dynamic.sequential.min.port": strconv.Itoa(minPort),
 			"listener.name.internal.home.broker.bootstrap":       w.Cluster.Node(c.Broker).Advertised(byPort),
@@ -148,7 +167,10 @@ func freeRange(t *testing.T, n int) int {
 // client is a franz-go client that starts at one proxy and goes to proxies only.
 func (w *world) client(t *testing.T, listener, seed string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	var d net.Dialer
+	dial := new(net.Dialer).DialContext
+	if listener == byAddress {
+		dial = (&tls.Dialer{Config: &tls.Config{RootCAs: w.ca.Pool()}}).DialContext
+	}
 	cl, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(seed), kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -156,7 +178,7 @@ func (w *world) client(t *testing.T, listener, seed string, opts ...kgo.Opt) *kg
 				t.Errorf("a client was sent to %s, want one of %v", addr, w.told[listener])
 				return nil, errors.New("not a proxy")
 			}
-			return d.DialContext(ctx, network, addr)
+			return dial(ctx, network, addr)
 		}),
 	}, opts...)...)
 	if err != nil {
@@ -271,7 +293,7 @@ func (w *world) java(t *testing.T, listener, topic string) {
 	defer cancel()
 	in := w.Cluster.Installation()
 	last := w.told[listener][len(w.told[listener])-1:]
-	p := harness.JavaProduce{Bootstrap: last, Topic: topic, TransactionalID: "tx-" + topic}
+	p := harness.JavaProduce{Bootstrap: last, Topic: topic, TransactionalID: "tx-" + topic, Properties: w.properties(listener)}
 	for i := range 30 {
 		p.Records = append(p.Records, harness.JavaRecord{Partition: int32(i % 3), Value: []byte(strconv.Itoa(i))})
 	}
@@ -284,7 +306,9 @@ func (w *world) java(t *testing.T, listener, topic string) {
 			t.Fatal(r.Err)
 		}
 	}
-	got, err := in.Consume(ctx, harness.JavaConsume{Bootstrap: last, Group: "java-" + topic, Topic: topic, ReadCommitted: true, Count: records + 30})
+	got, err := in.Consume(ctx, harness.JavaConsume{
+		Bootstrap: last, Group: "java-" + topic, Topic: topic, ReadCommitted: true, Count: records + 30, Properties: w.properties(listener),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,8 +321,16 @@ func (w *world) java(t *testing.T, listener, topic string) {
 func (w *world) commandLine(t *testing.T, listener string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	var text strings.Builder
+	for k, v := range w.properties(listener) {
+		fmt.Fprintf(&text, "%s=%s\n", k, v)
+	}
+	file := filepath.Join(t.TempDir(), "client.properties")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, at := range w.told[listener] {
-		if out, err := w.CLIAt(ctx, at, "--list", "--json"); err != nil || strings.TrimSpace(out) != "[]" {
+		if out, err := w.CLIAt(ctx, at, "--list", "--json", "--command-config", file); err != nil || strings.TrimSpace(out) != "[]" {
 			t.Errorf("%q, %v", out, err)
 		}
 	}
