@@ -54,7 +54,7 @@ type Skip struct {
 // Why says in one sentence why an item is not mirrored, "" if nothing is known against it.
 func (e Entry) Why() string {
 	switch {
-	case !e.Accepted:
+	case !e.Accepted && e.Reason != "":
 		return e.Reason
 	case e.Skipped != "":
 		return e.Skipped
