@@ -117,13 +117,17 @@ func (l *Ledger) Skipped(mirror string, kind Kind, item, why string) {
 	l.edit(mirror, kind, item, func(e *Entry, _ bool) { e.LastError, e.Skipped = "", cut(why) })
 }
 
-// Done records that what was decided on a kind was applied, or why it was not.
-func (l *Ledger) Done(mirror string, kind Kind, err error) {
+// Done records that what was decided on a kind was applied, or why it was not, and what else is to
+// be known of it.
+func (l *Ledger) Done(mirror string, kind Kind, err error, notes ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := Run{Kind: kind, At: time.Now()}
 	if err != nil {
 		r.LastError = cut(err.Error())
+	}
+	for _, n := range notes[:min(len(notes), maxWarnings)] {
+		r.Warnings = append(r.Warnings, cut(n))
 	}
 	l.syncs[ledgerKey{mirror, kind}] = r
 }

@@ -2,7 +2,6 @@ package syncs
 
 import (
 	"context"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -20,6 +19,24 @@ type Mirror struct {
 	Config          *config.Mirror
 	// Topics are those that are mirrored now: neither paused nor stopped, and without a fault.
 	Topics []Topic
+	// Held are paused, or have a fault.
+	Held []Topic
+}
+
+// Question is what policies are told of the mirror: its configuration with defaults and without
+// secrets. here is this cluster's id.
+func (m Mirror) Question(here string, why policyv1.Round_Why) policy.Question {
+	q := policy.Question{Mirror: m.Name, SourceClusterID: m.SourceClusterID, DestinationClusterID: here, Config: map[string]string{}, Why: why}
+	for _, k := range config.MirrorKeys() {
+		v, given := m.Properties[k.Name]
+		if !given {
+			v = k.Default
+		}
+		if !config.Hidden(k.Name, v) {
+			q.Config[k.Name] = v
+		}
+	}
+	return q
 }
 
 // Topic is a mirror topic.
@@ -51,9 +68,9 @@ type Mirrors interface {
 // Sync mirrors one kind of thing.
 type Sync interface {
 	Kind() policy.Kind
-	// Wanted tells whether a mirror's configuration asks for it at all: the source of a mirror that
-	// does not is not even connected to.
-	Wanted(m *config.Mirror) bool
+	// Wanted tells whether a mirror's configuration asks for it at all. If not, its source is not
+	// asked, and what was created here stays as it is.
+	Wanted(m Mirror) bool
 	// Sync brings this cluster to what the policies want, or only says what it would do if why is
 	// DRY_RUN. src is a client of the mirror's source. An error is shown until a later run ends
 	// without one; what was left out on purpose is in the report and no error. The runs of one
@@ -81,13 +98,3 @@ type Change struct {
 
 // Skip is something of the source that is not mirrored, and why.
 type Skip struct{ Item, Reason string }
-
-// Status is what is known of one sync of one mirror.
-type Status struct {
-	Kind    policy.Kind
-	LastRun time.Time
-	// LastError is why the last run did not end well, empty if it did.
-	LastError string
-	// Report is the last that was made; a dry run leaves it alone.
-	Report Report
-}
