@@ -95,6 +95,7 @@ type Coordinator struct {
 
 	refresher atomic.Pointer[Refresher]
 	sweeper   atomic.Pointer[Sweeper]
+	syncs     Syncs // nil where nothing but records is mirrored
 
 	cancelImage func()
 }

@@ -225,9 +225,14 @@ func (c *Coordinator) Mirror(ctx context.Context, name string) (syncs.Mirror, er
 	}
 	out := syncs.Mirror{Name: name, SourceClusterID: m.SourceClusterID, Properties: m.Configs, Config: cfg}
 	for _, t := range c.view.Topics(name) {
-		if c.running(t) && t.Desired == Mirroring && t.Fault == "" && !t.TopicID.IsZero() {
-			out.Topics = append(out.Topics, syncs.Topic{Name: t.Name, ID: t.TopicID})
+		if !c.running(t) || t.TopicID.IsZero() {
+			continue
 		}
+		list := &out.Topics
+		if t.Desired != Mirroring || t.Fault != "" {
+			list = &out.Held
+		}
+		*list = append(*list, syncs.Topic{Name: t.Name, ID: t.TopicID})
 	}
 	return out, nil
 }

@@ -148,6 +148,7 @@ type stopRequest struct {
 func (c *Coordinator) stopTopics(ctx context.Context, r stopRequest) ([]TopicResult, error) {
 	var results []TopicResult
 	var stopped []string
+	warning := c.lastRound(ctx, r)
 	err := c.act(ctx, r.mirror, func() error {
 		results, stopped = nil, nil
 		m, err := c.mirror(r.mirror)
@@ -169,6 +170,7 @@ func (c *Coordinator) stopTopics(ctx context.Context, r stopRequest) ([]TopicRes
 			t.AllowTruncate, t.GiveUp = false, nil // said of a mirror that runs
 			records = append(records, record{kind: kindTopic, topic: topicKey{m.Name, n}, value: t})
 			stopped = append(stopped, n)
+			results[len(results)-1].Note = warning
 		}
 		if !maps.Equal(next, m.Configs) {
 			m.Configs = next

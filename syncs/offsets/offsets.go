@@ -57,8 +57,8 @@ func (g Group) Active() bool {
 // watermark, both included.
 type Range struct{ Start, End int64 }
 
-// sorted returns the partitions of a map in order.
-func sorted[V any](m map[Partition]V) []Partition {
+// Sorted returns the partitions of a map in order.
+func Sorted[V any](m map[Partition]V) []Partition {
 	out := make([]Partition, 0, len(m))
 	for p := range m {
 		out = append(out, p)

@@ -59,7 +59,7 @@ func (p Plan) Outside() bool { return len(p.Moves)+len(p.Same)+len(p.Kept) == 0 
 // there.
 func PlanGroup(f Facts) Plan {
 	plan := Plan{Group: f.Source, Skipped: unfit(f.Source, f.Here)}
-	for _, p := range sorted(f.Source.Positions) {
+	for _, p := range Sorted(f.Source.Positions) {
 		r, mirrored := f.Ranges[p]
 		at := f.Source.Positions[p]
 		if !mirrored || at.At < 0 {
@@ -91,7 +91,7 @@ func PlanGroup(f Facts) Plan {
 func keep(f Facts, m Move) string {
 	if m.From < 0 {
 		if f.Removed != nil && f.Removed(m.Topic) {
-			return "its offsets were deleted here"
+			return "its offsets were deleted here, and stay so until the group is gone at the source, is refused by a policy for once, or the topic is stopped"
 		}
 		return ""
 	}

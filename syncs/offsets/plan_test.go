@@ -12,7 +12,9 @@ import (
 func orders(p int32) Partition { return Partition{"orders", p} }
 
 func TestPlanGroup(t *testing.T) {
-	at := func(n int64) map[Partition]Position { return map[Partition]Position{orders(0): {At: n, Metadata: "by hand"}} }
+	at := func(n int64) map[Partition]Position {
+		return map[Partition]Position{orders(0): {At: n, Metadata: "by hand"}}
+	}
 	group := func(typ Type, state string, p map[Partition]Position) Group {
 		return Group{Name: "g", Type: typ, State: state, Positions: p}
 	}

@@ -1,0 +1,56 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
+	"github.com/cluster-mirroring/mirror-sidecar/syncs"
+)
+
+// Syncs mirrors what is not records; syncs.Syncer does.
+type Syncs interface {
+	// Run runs one sync of a mirror at once. The mirror has to be coordinated here.
+	Run(ctx context.Context, mirror string, kind policy.Kind, why policyv1.Round_Why) (syncs.Report, error)
+}
+
+// UseSyncs tells the coordinator who mirrors what is not records: it is built after it. It is
+// called before Start.
+func (c *Coordinator) UseSyncs(s Syncs) { c.syncs = s }
+
+// lastRoundTimeout bounds how long a stop is held up by the groups. In a failover the source is
+// dead, and somebody waits.
+const lastRoundTimeout = 5 * time.Second
+
+// lastRound copies the offsets of groups a last time before topics are stopped: from then on their
+// consumers are here. It returns what is to be said of it where it did not succeed, which keeps
+// nobody from stopping.
+func (c *Coordinator) lastRound(ctx context.Context, r stopRequest) (warning string) {
+	if c.syncs == nil || r.validateOnly {
+		return ""
+	}
+	m, err := c.mirror(r.mirror)
+	if err != nil {
+		return "" // for the stop to say
+	}
+	names, _, err := c.toStop(m, r)
+	if err != nil || !slices.ContainsFunc(names, func(n string) bool { return c.copiesGroups(r.mirror, n) }) {
+		return ""
+	}
+	within, cancel := context.WithTimeout(ctx, lastRoundTimeout)
+	defer cancel()
+	if _, err := c.syncs.Run(within, r.mirror, policy.Groups, policyv1.Round_STOP); err != nil {
+		c.log.Warn("a mirror is stopped, and the offsets of its groups were not copied one last time", "mirror", r.mirror, "err", err)
+		return fmt.Sprintf("not all offsets of groups were copied one last time: %v", err)
+	}
+	return ""
+}
+
+// copiesGroups tells whether the offsets of groups in a topic of a mirror follow the source.
+func (c *Coordinator) copiesGroups(mirror, topic string) bool {
+	t, ok := c.view.Topic(mirror, topic)
+	return ok && t.Desired == Mirroring && t.Fault == "" && !t.TopicID.IsZero()
+}

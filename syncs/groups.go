@@ -1,0 +1,480 @@
+package syncs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
+	"github.com/cluster-mirroring/mirror-sidecar/syncs/offsets"
+)
+
+const (
+	// commitsAtATime is how many groups are committed for at once: each is one request to the
+	// group's coordinator.
+	commitsAtATime = 8
+	// groupsBetweenLooks is after how many groups it is asked again which topics are mirrored: one
+	// that was stopped meanwhile is nobody's to commit for.
+	groupsBetweenLooks = 200
+	// ownTimeout is how long a round that is over may still write down what it has done.
+	ownTimeout = 10 * time.Second
+)
+
+// GroupPolicies say which groups are copied; policy.Engine does.
+type GroupPolicies interface {
+	Groups(ctx context.Context, q policy.Question, facts []*policyv1.GroupFacts) ([]policy.Verdict, error)
+}
+
+// GroupsConfig is what Groups needs.
+type GroupsConfig struct {
+	// Destination is a client of this cluster, around the proxies.
+	Destination *kgo.Client
+	ClusterID   string
+	Mirrors     Mirrors
+	Policies    GroupPolicies
+	Ledger      *policy.Ledger
+	Log         *slog.Logger
+}
+
+// Groups copies what groups have committed: for mirrored topics, into groups without members here,
+// up to what is mirrored. What this cluster has is compared with at each run, and only what
+// differs is committed.
+//
+// A group whose offsets are deleted here stays deleted: what this mirror has written to is on
+// record as its own, by topic and group, and what is its own and not here was taken away. That is
+// forgotten, and the group is copied anew, once the policies refuse the group, it is gone at the
+// source, or its topic is stopped. Groups that are deleted at the source are left alone here.
+type Groups struct {
+	cfg       GroupsConfig
+	retention retention
+
+	mu       sync.Mutex // guards the following
+	memories map[string]*groupMemory
+}
+
+var _ Sync = (*Groups)(nil)
+
+// NewGroups returns the sync of group offsets.
+func NewGroups(cfg GroupsConfig) *Groups {
+	return &Groups{cfg: cfg, retention: retention{cl: cfg.Destination, log: cfg.Log}, memories: map[string]*groupMemory{}}
+}
+
+// Kind implements Sync.
+func (*Groups) Kind() policy.Kind { return policy.Groups }
+
+// Wanted implements Sync.
+func (*Groups) Wanted(m Mirror) bool { return !m.Config.GroupsInclude.Empty() }
+
+// Sync implements Sync.
+func (g *Groups) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {
+	r := &groupRound{g: g, m: m, why: why, src: src, dst: g.cfg.Destination, mem: g.memory(m.Name)}
+	return r.run(ctx)
+}
+
+// memory returns what is remembered of a mirror. Those that are not coordinated here any more are
+// forgotten: somebody else writes for them now.
+func (g *Groups) memory(mirror string) *groupMemory {
+	mine := g.cfg.Mirrors.Coordinated()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.memories, func(name string, _ *groupMemory) bool {
+		_, ok := mine[name]
+		return !ok && name != mirror
+	})
+	mem := g.memories[mirror]
+	if mem == nil {
+		mem = newGroupMemory()
+		g.memories[mirror] = mem
+	}
+	return mem
+}
+
+// groupRound is one run for one mirror.
+type groupRound struct {
+	g        *Groups
+	m        Mirror
+	why      policyv1.Round_Why
+	src, dst *kgo.Client
+	mem      *groupMemory
+
+	topics map[string]Topic
+	ranges map[offsets.Partition]offsets.Range
+	owned  map[string]int64
+	keep   time.Duration // how long offsets are kept here
+
+	report Report
+	errs   []error
+	plans  []*offsets.Plan
+	add    []string // items that are this mirror's from now on
+	remove []string
+}
+
+// fail records an error of one group, which holds up no other one.
+func (r *groupRound) fail(group string, err error) {
+	err = fmt.Errorf("group %s: %w", group, err)
+	r.errs = append(r.errs, err)
+	if r.acts() {
+		r.g.cfg.Ledger.Failed(r.m.Name, policy.Groups, group, err)
+	}
+}
+
+func (r *groupRound) skip(group, why string) {
+	r.report.Skipped = append(r.report.Skipped, Skip{group, why})
+	if r.acts() {
+		r.g.cfg.Ledger.Skipped(r.m.Name, policy.Groups, group, why)
+	}
+}
+
+// acts tells whether anything is to be changed.
+func (r *groupRound) acts() bool {
+	return r.why != policyv1.Round_DRY_RUN && r.why != policyv1.Round_EXPLAIN
+}
+
+func (r *groupRound) run(ctx context.Context) (Report, error) {
+	r.topics = map[string]Topic{}
+	for _, t := range r.m.Topics {
+		r.topics[t.Name] = t
+	}
+	r.owned = r.g.cfg.Mirrors.Owned(r.m.Name, policy.Groups)
+	r.releaseStopped()
+	if len(r.topics) == 0 {
+		r.report.Note = "no topic is mirrored now"
+		r.own(ctx)
+		return r.report, joined(r.errs)
+	}
+	r.keep = r.g.retention.get(ctx)
+
+	source, listErr := offsets.List(ctx, r.src)
+	if listErr != nil {
+		r.errs = append(r.errs, fmt.Errorf("groups of the source: %w", listErr))
+	}
+	read := r.read(ctx, source)
+	if listErr == nil {
+		r.releaseGone(source)
+	}
+	if len(read) > 0 {
+		if err := r.decide(ctx, read); err != nil {
+			return r.report, err
+		}
+	}
+	if !r.acts() {
+		for _, p := range r.plans {
+			r.change(p, p.Moves)
+		}
+		return r.report, joined(r.errs)
+	}
+	r.commit(ctx)
+	r.own(ctx)
+	return r.report, joined(r.errs)
+}
+
+// read returns the groups of the source that have committed something for topics of the mirror.
+func (r *groupRound) read(ctx context.Context, source map[string]offsets.Group) []offsets.Group {
+	var candidates []offsets.Group
+	for _, name := range slices.Sorted(maps.Keys(source)) {
+		if g := source[name]; g.Type == offsets.Streams {
+			r.skip(name, "streams groups are not copied: their state is more than their offsets")
+		} else {
+			candidates = append(candidates, g)
+		}
+	}
+	filled, errs := offsets.Fetch(ctx, r.src, candidates)
+	for _, name := range slices.Sorted(maps.Keys(errs)) {
+		r.fail(name, fmt.Errorf("its offsets at the source: %w", errs[name]))
+	}
+	return slices.DeleteFunc(filled, func(g offsets.Group) bool {
+		for p := range g.Positions {
+			if _, mirrored := r.topics[p.Topic]; mirrored {
+				return false
+			}
+		}
+		if r.acts() {
+			r.g.cfg.Ledger.Skipped(r.m.Name, policy.Groups, g.Name, "it has committed nothing for topics that this mirror mirrors now")
+		}
+		return true
+	})
+}
+
+// decide asks the policies, and plans what they have accepted.
+func (r *groupRound) decide(ctx context.Context, source []offsets.Group) error {
+	var err error
+	if r.ranges, err = offsets.Ranges(ctx, r.dst, slices.Sorted(maps.Keys(r.topics))); err != nil {
+		// The partitions that are known go on.
+		r.errs = append(r.errs, fmt.Errorf("what is mirrored here: %w", err))
+	}
+	here, unread, err := r.readHere(ctx, source)
+	if err != nil {
+		return err
+	}
+	var facts []*policyv1.GroupFacts
+	var asked []offsets.Group
+	for _, g := range source {
+		if why := unread[g.Name]; why != nil {
+			r.fail(g.Name, fmt.Errorf("its offsets here: %w", why))
+			continue
+		}
+		asked = append(asked, g)
+		facts = append(facts, r.facts(g, here[g.Name]))
+	}
+	verdicts, err := r.g.cfg.Policies.Groups(ctx, r.m.Question(r.g.cfg.ClusterID, r.why), facts)
+	if err != nil {
+		return err
+	}
+	for i, v := range verdicts {
+		g := asked[i]
+		if !v.Accepted {
+			r.report.Skipped = append(r.report.Skipped, Skip{g.Name, v.Reason})
+			if !v.Undecided && !v.Stale {
+				r.release(g.Name)
+			}
+			continue
+		}
+		r.plan(g, here[g.Name])
+	}
+	return nil
+}
+
+// readHere returns this cluster's groups of the names of source, with what they have committed.
+// Those of another type have no offsets: nothing is committed for them.
+func (r *groupRound) readHere(ctx context.Context, source []offsets.Group) (here map[string]offsets.Group, unread map[string]error, err error) {
+	listed, err := offsets.List(ctx, r.dst)
+	if err != nil {
+		// A broker that is down leads no groups for long. Whether a group that is not listed has
+		// members its coordinator says when something is committed.
+		r.errs = append(r.errs, fmt.Errorf("groups here: %w", err))
+	}
+	here = map[string]offsets.Group{}
+	var ask []offsets.Group
+	for _, g := range source {
+		h, ok := listed[g.Name]
+		switch {
+		case !ok:
+			ask = append(ask, offsets.Group{Name: g.Name, Type: g.Type})
+		case h.Type == offsets.Streams || (h.Type == offsets.Share) != (g.Type == offsets.Share):
+			here[g.Name] = h
+		default:
+			ask = append(ask, h)
+		}
+	}
+	filled, unread := offsets.Fetch(ctx, r.dst, ask)
+	for _, g := range filled {
+		here[g.Name] = g
+	}
+	return here, unread, ctx.Err()
+}
+
+func (r *groupRound) facts(source, here offsets.Group) *policyv1.GroupFacts {
+	f := &policyv1.GroupFacts{Group: source.Name, Type: string(source.Type), SourceState: source.State, StateHere: here.State}
+	topics := map[string]bool{}
+	for _, p := range offsets.Sorted(source.Positions) {
+		room, ok := r.ranges[p]
+		if !ok {
+			continue
+		}
+		topics[p.Topic] = true
+		o := &policyv1.GroupOffset{
+			Topic: p.Topic, Partition: p.Partition, SourceOffset: source.Positions[p].At, OffsetHere: -1, StartHere: room.Start, EndHere: room.End,
+		}
+		if at, ok := here.Positions[p]; ok {
+			o.OffsetHere = at.At
+		}
+		f.Offsets = append(f.Offsets, o)
+	}
+	for topic := range topics {
+		if _, f.Owned = r.owned[groupItem(r.topics[topic], source.Name)]; f.Owned {
+			break
+		}
+	}
+	return f
+}
+
+// plan decides what is committed for a group, and what has to be committed again before it expires.
+func (r *groupRound) plan(source, here offsets.Group) {
+	now := time.Now()
+	seen := map[string]bool{}
+	for p := range here.Positions {
+		seen[p.Topic] = true
+	}
+	p := offsets.PlanGroup(offsets.Facts{
+		Source: source, Here: here, Ranges: r.ranges,
+		Wrote: func(p offsets.Partition) (int64, bool) { return r.mem.wrote(source.Name, p) },
+		Removed: func(topic string) bool {
+			item := groupItem(r.topics[topic], source.Name)
+			_, mine := r.owned[item]
+			return mine && !seen[topic] && !r.mem.expired(item, now, r.keep)
+		},
+	})
+	for topic := range seen {
+		if t, ok := r.topics[topic]; ok && r.acts() {
+			r.mem.saw(groupItem(t, source.Name), now)
+		}
+	}
+	if p.Skipped != "" {
+		if !p.Outside() {
+			r.skip(source.Name, p.Skipped)
+		}
+		return
+	}
+	if !r.acts() {
+		r.plans = append(r.plans, &p)
+		if len(p.Moves) == 0 && len(p.Kept) > 0 {
+			r.skip(source.Name, keptText(p.Kept))
+		}
+		return
+	}
+	for _, m := range p.Same {
+		if r.mem.due(source.Name, m.Partition, m.To, now, r.keep) {
+			p.Moves = append(p.Moves, m)
+		}
+	}
+	r.plans = append(r.plans, &p)
+}
+
+// commit brings the plans to this cluster.
+func (r *groupRound) commit(ctx context.Context) {
+	var moves []*offsets.Move
+	for _, p := range r.plans {
+		for i := range p.Moves {
+			moves = append(moves, &p.Moves[i])
+		}
+	}
+	if err := offsets.Epochs(ctx, r.dst, r.ranges, moves); err != nil {
+		r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("some offsets are committed without a leader epoch: %v", err))
+	}
+	for chunk := range slices.Chunk(r.plans, groupsBetweenLooks) {
+		if err := r.look(ctx); err != nil {
+			r.errs = append(r.errs, err)
+			return
+		}
+		r.commitSome(ctx, chunk)
+	}
+}
+
+// look asks which topics are still mirrored: what is stopped is not this mirror's any more. At a
+// stop's own round nobody has begun with it yet.
+func (r *groupRound) look(ctx context.Context) error {
+	if r.why == policyv1.Round_STOP {
+		return ctx.Err()
+	}
+	now, err := r.g.cfg.Mirrors.Mirror(ctx, r.m.Name)
+	if err != nil {
+		return err
+	}
+	still := map[string]Topic{}
+	for _, t := range now.Topics {
+		if was, ok := r.topics[t.Name]; ok && was.ID == t.ID {
+			still[t.Name] = t
+		}
+	}
+	r.topics = still
+	return nil
+}
+
+func (r *groupRound) commitSome(ctx context.Context, plans []*offsets.Plan) {
+	type outcome struct {
+		done []offsets.Move
+		err  error
+	}
+	out := make([]outcome, len(plans))
+	var group sync.WaitGroup
+	slots := make(chan struct{}, commitsAtATime)
+	for i, p := range plans {
+		p.Moves = slices.DeleteFunc(p.Moves, func(m offsets.Move) bool { _, ok := r.topics[m.Topic]; return !ok })
+		p.Same = slices.DeleteFunc(p.Same, func(m offsets.Move) bool { _, ok := r.topics[m.Topic]; return !ok })
+		if len(p.Moves) == 0 {
+			continue
+		}
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			out[i].done, out[i].err = offsets.Commit(ctx, r.dst, p.Group, p.Moves)
+		})
+	}
+	group.Wait()
+	for i, p := range plans {
+		r.took(p, out[i].done, out[i].err)
+	}
+}
+
+// took records what has become of a plan.
+func (r *groupRound) took(p *offsets.Plan, done []offsets.Move, err error) {
+	name, now, ledger := p.Group.Name, time.Now(), r.g.cfg.Ledger
+	for _, m := range p.Same {
+		r.mem.found(name, m.Partition, m.To, now, r.keep)
+		r.mine(m.Topic, name, now)
+	}
+	for _, m := range done {
+		r.mem.committed(name, m.Partition, m.To, now)
+		r.mine(m.Topic, name, now)
+	}
+	r.change(p, done)
+	if len(p.Same)+len(done) > 0 {
+		ledger.Applied(r.m.Name, policy.Groups, name)
+	}
+	switch {
+	case errors.Is(err, offsets.ErrActive):
+		r.skip(name, err.Error())
+	case err != nil:
+		r.fail(name, fmt.Errorf("commit: %w", err))
+	case len(p.Kept) > 0:
+		r.skip(name, keptText(p.Kept))
+	}
+}
+
+// change says what was or would be done for a group. What is only kept from expiring is none.
+func (r *groupRound) change(p *offsets.Plan, moves []offsets.Move) {
+	const shown = 5
+	var text []string
+	n := 0
+	for _, m := range moves {
+		if m.From == m.To {
+			continue
+		}
+		if n++; n > shown {
+			continue
+		}
+		from := "none"
+		if m.From >= 0 {
+			from = fmt.Sprint(m.From)
+		}
+		text = append(text, fmt.Sprintf("%s-%d: %s to %d", m.Topic, m.Partition.Partition, from, m.To))
+	}
+	if n == 0 {
+		return
+	}
+	if n > shown {
+		text = append(text, fmt.Sprintf("and %d more", n-shown))
+	}
+	r.report.Changes = append(r.report.Changes, Change{Item: p.Group.Name, Verb: "set", Detail: strings.Join(text, ", ")})
+}
+
+func keptText(kept []offsets.Kept) string {
+	const shown = 3
+	var text []string
+	for i, k := range kept {
+		if i == shown {
+			text = append(text, fmt.Sprintf("and %d more", len(kept)-shown))
+			break
+		}
+		text = append(text, fmt.Sprintf("%s-%d: %s", k.Topic, k.Partition.Partition, k.Reason))
+	}
+	return strings.Join(text, "; ")
+}
+
+// joined bounds what is said of a round in which everything fails.
+func joined(errs []error) error {
+	const shown = 5
+	if len(errs) > shown {
+		errs = append(slices.Clone(errs[:shown]), fmt.Errorf("and %d more", len(errs)-shown))
+	}
+	return errors.Join(errs...)
+}
