@@ -260,7 +260,7 @@ func (s *toolScript) console() {
 		"--formatter-property", "print.partition=true",
 	}
 	add("from the beginning", append([]string{"--topic", s.topic("main"), "--from-beginning", "--max-messages", "10", "--timeout-ms", "60000", "--group", s.topic("main")}, show...)...).Tidy = keep("", true)
-	add("a partition from an offset", append([]string{"--topic", s.topic("main"), "--partition", "0", "--offset", "2", "--timeout-ms", "4000", "--isolation-level", "read_committed"}, show...)...)
+	add("a partition from an offset", append([]string{"--topic", s.topic("main"), "--partition", "0", "--offset", "2", "--timeout-ms", "4000", "--isolation-level", "read_committed"}, show...)...).Until = "Offset:2\\b" // the first record may take as long
 	add("with the new protocol", "--topic", s.topic("codec"), "--from-beginning", "--max-messages", "3", "--timeout-ms", "60000", "--group", s.topic("codec"),
 		"--command-property", "group.protocol=consumer").Tidy = keep("", true)
 	add("unknown topic", "--topic", s.topic("unknown"), "--from-beginning", "--timeout-ms", "3000")

@@ -314,7 +314,7 @@ public class Script {
         outcome("describe an invalid topic", () -> describe("not/valid"));
         try (Producer<byte[], byte[]> p = producer("max.block.ms", "1500"); Consumer<byte[], byte[]> c = consumer()) {
             for (String[] way : new String[][] {{"producer"}, {"consumer"}}) {
-                List<PartitionInfo> infos = new ArrayList<>(way[0].equals("producer") ? p.partitionsFor(topic("main")) : c.partitionsFor(topic("main")));
+                List<PartitionInfo> infos = new ArrayList<>(way[0].equals("producer") ? knows(p, "main") : c.partitionsFor(topic("main")));
                 infos.sort((a, b) -> a.partition() - b.partition());
                 for (PartitionInfo i : infos) see(way[0] + " partition " + i.partition(), node(i.leader()) + " replicas " + nodes(Arrays.asList(i.replicas())) + " in sync " + i.inSyncReplicas().length + " offline " + i.offlineReplicas().length);
             }
@@ -356,8 +356,14 @@ public class Script {
             p.flush();
         }
         try (Producer<byte[], byte[]> p = producer("max.block.ms", "1500")) {
+            knows(p, "main"); // else it may be that which it says
             outcome("no such partition", () -> metadata(get(p.send(record("main", 7, 1)))));
         }
+    }
+
+    /** An impatient producer may need more than one look. */
+    static List<PartitionInfo> knows(Producer<byte[], byte[]> p, String name) throws Exception {
+        return until("partitions", () -> p.partitionsFor(topic(name)), l -> l.size() == 2);
     }
 
     static String ends(String name) throws Exception {
