@@ -107,9 +107,10 @@ func (c *conn) authenticate(ctx context.Context, up *conversation) error {
 	if c.authority.authenticated.Load() {
 		return nil
 	}
-	// Metadata of no topic needs no right.
+	// Metadata of no topic needs no right. The version is one that all destinations have; of the
+	// early ones later brokers have fewer and fewer.
 	req := kmsg.NewPtrMetadataRequest()
-	req.Version = 4
+	req.Version = 12
 	req.Topics = []kmsg.MetadataRequestTopic{}
 	if _, err := up.request(ctx, req); err != nil {
 		return fmt.Errorf("ask whether the caller is authenticated: %w", err)
