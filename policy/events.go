@@ -179,7 +179,7 @@ func (s *eventSink) run(ctx context.Context) {
 	pause.Reset()
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		req := &policyv1.NotifyRequest{Round: eventRound(s.question)}
+		req := &policyv1.NotifyRequest{Round: s.question.round()}
 		req.Events, req.GivenUp = s.queue.take(s.d.batch, s.d.now().Add(-s.d.hold))
 		s.mu.Unlock()
 		if len(req.Events) == 0 {
@@ -204,12 +204,6 @@ func (s *eventSink) run(ctx context.Context) {
 		case <-t.C:
 		}
 		t.Stop()
-	}
-}
-
-func eventRound(q Question) *policyv1.Round {
-	return &policyv1.Round{
-		Mirror: q.Mirror, SourceClusterId: q.SourceClusterID, DestinationClusterId: q.DestinationClusterID, MirrorConfig: q.Config,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 )
 
 const pluginUsage = `Usage:
+  mirror-sidecar plugin new [--lang go|python] [--kind KIND] [--dir DIR] [--sdk DIR] NAME
   mirror-sidecar plugin check [--timeout DURATION] [--config KEY=VALUE ...] -- COMMAND [ARGUMENT ...]
 `
 
@@ -24,6 +25,8 @@ func runPlugin(args []string, stdout, stderr io.Writer) int {
 	case pluginBuiltIn: // not in the usage: nobody but the sidecar has a use for it
 		plugins.Serve(builtin.Policy(buildVersion()))
 		return 0
+	case "new":
+		return runPluginNew(args[1:], stdout, stderr)
 	case "help", "--help", "-h":
 		fmt.Fprint(stdout, pluginUsage)
 		return 0
