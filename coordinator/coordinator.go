@@ -237,6 +237,9 @@ func (c *Coordinator) act(ctx context.Context, key string, fn func() error) erro
 	if !ok {
 		return fmt.Errorf("%w: topic %s does not exist, create a mirror first", ErrNoCoordinator, StateTopic)
 	}
+	if err := c.store.led(ctx, partition); err != nil {
+		return err
+	}
 	lock := c.lock(partition)
 	lock.Lock()
 	defer lock.Unlock()

@@ -48,6 +48,13 @@ func (m *misread) err() error {
 	return m.more
 }
 
+// replace forgets all, for what was found when the topic was read anew.
+func (m *misread) replace(by *misread) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys, m.more = by.keys, by.more
+}
+
 // clear forgets what a topic that was deleted held.
 func (m *misread) clear() {
 	m.mu.Lock()

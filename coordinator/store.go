@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -42,6 +41,9 @@ type StoreConfig struct {
 	// Opts reach the brokers: seeds and security. The state topic's leaders are real
 	// brokers, found by the addresses they advertise on that listener.
 	Opts []kgo.Opt
+	// Bootstrap is where operators reach the brokers with Kafka's own tools, for what they are told to
+	// do; without it a variable stands in its place.
+	Bootstrap []string
 }
 
 // Store reads all of the state topic into a View and writes to it. Nothing here decides
@@ -61,12 +63,13 @@ type Store struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 	misread  misread
+	anew     chan struct{} // has an element once the topic has lost records that were read
 }
 
 // NewStore returns a store that does nothing before Start.
 func NewStore(cfg StoreConfig, img *metadata.Image, ctl Controllers, log *slog.Logger) (*Store, error) {
 	s := &Store{
-		cfg: cfg, img: img, ctl: ctl, log: log, view: NewView(), ready: make(chan struct{}), done: make(chan struct{}),
+		cfg: cfg, img: img, ctl: ctl, log: log, view: NewView(), ready: make(chan struct{}), done: make(chan struct{}), anew: make(chan struct{}, 1),
 		writers: writers{held: map[int32]*kgo.Client{}},
 	}
 	p, err := kgo.NewClient(s.writerOpts()...)
@@ -132,6 +135,7 @@ func (s *Store) run(ctx context.Context, metadataCaughtUp <-chan struct{}) {
 	case <-ctx.Done():
 		return
 	}
+	lost := false // records that were read
 	for ctx.Err() == nil {
 		id, exists := s.img.Topic(StateTopic)
 		if !exists {
@@ -141,7 +145,14 @@ func (s *Store) run(ctx context.Context, metadataCaughtUp <-chan struct{}) {
 			}
 			continue
 		}
-		if err := s.read(ctx, id); err != nil && ctx.Err() == nil {
+		var err error
+		if lost {
+			err = s.readAnew(ctx, id)
+			lost = err != nil
+		} else {
+			err = s.read(ctx, id, &lost)
+		}
+		if err != nil && ctx.Err() == nil {
 			s.log.Error("state topic cannot be read, trying again", "topic", StateTopic, "err", err)
 			pause(ctx, time.Second)
 		}
@@ -149,6 +160,7 @@ func (s *Store) run(ctx context.Context, metadataCaughtUp <-chan struct{}) {
 			s.log.Error("the state topic was deleted: what it held is lost, mirrors must be created again", "topic", StateTopic)
 			s.misread.clear()
 			s.view.reset()
+			lost = false
 		}
 	}
 }
@@ -166,8 +178,8 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // read follows one incarnation of the topic until it is another one, or has more
-// partitions, or ctx ends.
-func (s *Store) read(ctx context.Context, id ids.UUID) error {
+// partitions, or has lost records, or ctx ends.
+func (s *Store) read(ctx context.Context, id ids.UUID, lost *bool) error {
 	n := int32(len(s.img.TopicPartitions(id)))
 	if n == 0 {
 		return errors.New("the metadata log shows no partitions")
@@ -183,26 +195,21 @@ func (s *Store) read(ctx context.Context, id ids.UUID) error {
 		})
 		cancel()
 	})
-	offsets := make(map[int32]kgo.Offset, n)
-	s.view.mu.RLock()
+	watch.Go(func() {
+		select {
+		case <-s.anew:
+			*lost = true // read when this has ended
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	at := make(map[int32]int64, n)
 	for p := range n {
-		offsets[p] = kgo.NewOffset().At(s.view.next[p])
+		at[p] = s.view.position(p)
 	}
-	s.view.mu.RUnlock()
-	cl, err := kgo.NewClient(append(slices.Clone(s.cfg.Opts),
-		kgo.ClientID("mirror-state-reader"),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{StateTopic: offsets}),
-		// What a writer has not committed is not state (additions §1).
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.FetchMaxWait(500*time.Millisecond),
-		kgo.MetadataMinAge(250*time.Millisecond),
-		kgo.DialTimeout(3*time.Second),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.KeepControlRecords(), // they count for the position
-		kgo.DisableClientMetrics(),
-	)...)
+	cl, err := s.reader(at, n)
 	if err != nil {
-		return fmt.Errorf("client: %w", err)
+		return err
 	}
 	defer cl.Close()
 	select {
@@ -217,28 +224,65 @@ func (s *Store) read(ctx context.Context, id ids.UUID) error {
 		}
 		fetches.EachError(func(_ string, p int32, err error) {
 			s.log.Warn("state topic: fetch", "topic", StateTopic, "partition", p, "err", err)
+			if lostData(err) {
+				s.cut(p, err.Error())
+			}
 		})
-		var records []record
-		next := map[int32]int64{}
 		fetches.EachRecord(func(r *kgo.Record) {
-			next[r.Partition] = r.Offset + 1
-			if r.Attrs.IsControl() {
-				return
+			if next := s.view.position(r.Partition); r.Offset < next {
+				s.cut(r.Partition, fmt.Sprintf("offset %d comes after %d", r.Offset, next-1))
 			}
-			rec, err := decodeRecord(r.Key, r.Value, r.Timestamp.UnixMilli())
-			s.misread.note(r, err)
-			if err != nil {
-				// A newer sidecar's record, or not ours at all: what it means is not known here,
-				// what else is there still is.
-				s.log.Error("state topic: record not understood", "topic", StateTopic, "partition", r.Partition, "offset", r.Offset, "err", err)
-				return
-			}
-			records = append(records, rec)
 		})
+		records, next := s.decoded(fetches, &s.misread)
 		if len(next) > 0 {
 			s.view.apply(records, next)
 		}
 	}
+}
+
+// reader is a client that reads n partitions from the given positions on.
+func (s *Store) reader(at map[int32]int64, n int32) (*kgo.Client, error) {
+	offsets := make(map[int32]kgo.Offset, n)
+	for p := range n {
+		offsets[p] = kgo.NewOffset().At(at[p])
+	}
+	cl, err := kgo.NewClient(append(slices.Clone(s.cfg.Opts),
+		kgo.ClientID("mirror-state-reader"),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{StateTopic: offsets}),
+		// What a writer has not committed is not state (additions §1).
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchMaxWait(500*time.Millisecond),
+		kgo.MetadataMinAge(250*time.Millisecond),
+		kgo.DialTimeout(3*time.Second),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.KeepControlRecords(), // they count for the position
+		kgo.DisableClientMetrics(),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return cl, nil
+}
+
+// decoded returns the records among what was read, and the positions behind it.
+func (s *Store) decoded(fetches kgo.Fetches, misread *misread) (records []record, next map[int32]int64) {
+	next = map[int32]int64{}
+	fetches.EachRecord(func(r *kgo.Record) {
+		next[r.Partition] = r.Offset + 1
+		if r.Attrs.IsControl() {
+			return
+		}
+		rec, err := decodeRecord(r.Key, r.Value, r.Timestamp.UnixMilli())
+		misread.note(r, err)
+		if err != nil {
+			// A newer sidecar's record, or not ours at all: what it means is not known here,
+			// what else is there still is.
+			s.log.Error("state topic: record not understood", "topic", StateTopic, "partition", r.Partition, "offset", r.Offset, "err", err)
+			return
+		}
+		records = append(records, rec)
+	})
+	return records, next
 }
 
 // readToEnd marks the store as ready when the view has reached the ends that the
@@ -247,13 +291,7 @@ func (s *Store) readToEnd(ctx context.Context, cl *kgo.Client, n int32) {
 	for ctx.Err() == nil {
 		// Up to the first transaction under way. What comes of that is the business of its
 		// coordinator, who waits for it before he acts.
-		ends, err := kadm.NewClient(cl).ListCommittedOffsets(ctx, StateTopic)
-		if err == nil {
-			err = ends.Error()
-		}
-		if err == nil && len(ends[StateTopic]) != int(n) {
-			err = fmt.Errorf("%d of %d partitions answered", len(ends[StateTopic]), n)
-		}
+		ends, err := s.ends(ctx, cl, n)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.log.Warn("state topic: end offsets", "topic", StateTopic, "err", err)
@@ -261,9 +299,9 @@ func (s *Store) readToEnd(ctx context.Context, cl *kgo.Client, n int32) {
 			}
 			continue
 		}
-		for p, o := range ends[StateTopic] {
+		for p, end := range ends {
 			// A compacted tail leaves no gap at the end: the last record is always kept.
-			if o.Offset > 0 && s.view.wait(ctx, p, o.Offset-1) != nil {
+			if end > 0 && s.view.wait(ctx, p, end-1) != nil {
 				return
 			}
 		}
@@ -360,10 +398,14 @@ func (s *Store) Barrier(ctx context.Context, partition int32) error {
 }
 
 func (s *Store) produce(ctx context.Context, records []*kgo.Record) error {
+	at := s.positions(records)
 	for _, r := range s.barriers.ProduceSync(ctx, records...) {
 		if r.Err != nil {
-			return fmt.Errorf("state topic: write to %s-%d: %w", StateTopic, r.Record.Partition, r.Err)
+			return s.because(fmt.Errorf("state topic: write to %s-%d: %w", StateTopic, r.Record.Partition, r.Err))
 		}
+	}
+	if s.behind(records, at) {
+		return fmt.Errorf("state topic: %w", errCut)
 	}
 	return s.readBack(ctx, records)
 }

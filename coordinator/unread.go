@@ -14,10 +14,9 @@ func (s *Store) Unread() error {
 	default:
 	}
 	if id, ok := s.img.Topic(StateTopic); ok {
-		for _, p := range s.img.TopicPartitions(id) {
-			if p.Leader < 0 {
-				return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors cannot be read: %s-%d has no leader; %s", StateTopic, p.Partition, p.BringBack(s.cfg.Virtual))
-			}
+		if t := leaderlessOf(s.img, StateTopic); len(t.parts) > 0 {
+			return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors cannot be read: %s. Only if that broker never comes back, give up what it alone has (%s): %s",
+				t.waits(s.cfg.Virtual), lastBrokerPage, t.giveUp(s.img, s.cfg.Bootstrap))
 		}
 		for _, p := range s.img.TopicPartitions(id) {
 			// A new leader with too few in sync does not say where its log ends (OFFSET_NOT_AVAILABLE; its

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
@@ -22,7 +23,8 @@ func (c *Coordinator) waitsFor(t Topic, p *metadata.Partition, s PartitionState)
 		return ""
 	}
 	if len(v.Real(p.ISR)) == 0 {
-		return waitsForReplicas(v, p)
+		// Nothing of it can be given up before that can be written down.
+		return strings.TrimSuffix(waitsForReplicas(v, p)+"; "+c.store.unwritable(), "; ")
 	}
 	return ""
 }

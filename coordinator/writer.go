@@ -67,7 +67,7 @@ func (s *Store) Acquire(ctx context.Context, partition int32) error {
 	}
 	if err := initialise(ctx, cl); err != nil {
 		s.writers.end(cl)
-		return fmt.Errorf("state topic: transactional id %s%d is not to be had (it needs topic __transaction_state, and WRITE on the id): %w", stateTransactions, partition, err)
+		return s.because(fmt.Errorf("state topic: transactional id %s%d is not to be had (it needs topic %s, and WRITE on the id): %w", stateTransactions, partition, transactionTopic, err))
 	}
 	if err := s.Barrier(ctx, partition); err != nil {
 		s.writers.end(cl)
@@ -190,6 +190,7 @@ func (s *Store) PutAs(ctx context.Context, key string, records ...record) error 
 	if cl == nil {
 		return fmt.Errorf("%w: %s-%d", ErrNotCoordinator, StateTopic, partition)
 	}
+	at := s.positions(out)
 	if err := transact(ctx, cl, out, s.log); err != nil {
 		// What this producer could still do is not worth finding out: the next one takes the
 		// transactional id anew.
@@ -200,7 +201,11 @@ func (s *Store) PutAs(ctx context.Context, key string, records ...record) error 
 		if errors.Is(err, kgo.ErrClientClosed) { // given up in the middle of it: its broker does not lead the partition any more
 			return fmt.Errorf("%w: this sidecar has just given up %s-%d: %w", ErrNotCoordinator, StateTopic, partition, err)
 		}
-		return fmt.Errorf("state topic: write to %s-%d: %w", StateTopic, partition, err)
+		return s.because(fmt.Errorf("state topic: write to %s-%d: %w", StateTopic, partition, err))
+	}
+	if s.behind(out, at) {
+		s.release(partition, cl)
+		return fmt.Errorf("state topic: %w", errCut)
 	}
 	return s.own(ctx, partition, cl, out)
 }

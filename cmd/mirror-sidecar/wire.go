@@ -307,7 +307,7 @@ func newBroker(cfg *config.Sidecar, c *cluster, cl *clients, ctl *controller.Cli
 func newStore(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, ctl *controller.Client, log *slog.Logger) (*coordinator.Store, error) {
 	s, err := coordinator.NewStore(coordinator.StoreConfig{
 		Partitions: cfg.StatePartitions, ReplicationFactor: cfg.StateReplicationFactor,
-		Virtual: cfg.VirtualOffset, Self: cfg.VirtualOffset.Of(c.home.ID), Opts: cl.seeds,
+		Virtual: cfg.VirtualOffset, Self: cfg.VirtualOffset.Of(c.home.ID), Opts: cl.seeds, Bootstrap: cfg.HomeBroker,
 	}, c.image, ctl, log)
 	if err != nil {
 		return nil, err
@@ -599,5 +599,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 	})
 	h.Warn("virtual broker", b.Contested)
 	h.Ready("state", store.Unread)
+	// Clients are served all the same, and it is the same at every sidecar.
+	h.Warn("state", store.Unwritable)
 	return &proxies{}, nil
 }
