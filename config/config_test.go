@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,15 +124,20 @@ func TestParseMirror(t *testing.T) {
 	if !m.TopicsInclude.Match("abc") || m.TopicsInclude.Match("xabc") || m.TopicsInclude.Match("bc") || !m.TopicsExclude.Match("__x") || m.RequestTimeout != 5*time.Second {
 		t.Errorf("%+v", m)
 	}
-	for key, copied := range map[string]bool{"retention.ms": true, "cleanup.policy": true, "min.insync.replicas": false, "remote.storage.enable": false, "local.retention.ms": false} {
-		if m.CopiesTopicConfig(key) != copied {
-			t.Errorf("%s: copied %v", key, !copied)
+	for key, tiered := range map[string]bool{"retention.ms": false, "cleanup.policy": false, "remote.storage.enable": true, "local.retention.ms": true} {
+		if TieredTopicConfig(key) != tiered {
+			t.Errorf("%s: tiered %v", key, !tiered)
 		}
+	}
+	if !slices.Contains(m.PropertiesExclude, "min.insync.replicas") || !m.PropertiesInclude.Match("retention.ms") || !slices.Equal(m.Policies["topics"], []string{"built-in"}) || len(m.Policies["quotas"]) > 0 {
+		t.Errorf("%+v", m)
 	}
 	for name, p := range map[string]Properties{
 		"no bootstrap.servers":    {},
 		"unknown":                 {"bootstrap.servers": "s:1", "mirror.topic.include": "a"},
 		"bad regular expression":  {"bootstrap.servers": "s:1", "mirror.topics.include": "("},
+		"no name of a plugin":     {"bootstrap.servers": "s:1", "mirror.policy.topics": "../x"},
+		"policy named twice":      {"bootstrap.servers": "s:1", "mirror.policy.acls": "a,a"},
 		"response below fetch":    {"bootstrap.servers": "s:1", "mirror.fetch.response.max.bytes": "10"},
 		"secret is not repeated ": {"bootstrap.servers": "s:1", "request.timeout.ms": "0"},
 	} {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 )
@@ -22,9 +21,15 @@ type Mirror struct {
 	TopicsExclude         Pattern
 	GroupsInclude         Pattern
 	GroupsExclude         Pattern
-	ACLsInclude           []string
+	ACLsInclude           ACLRules
+	ACLsExclude           ACLRules
+	QuotasInclude         Pattern
+	PropertiesAlways      []string
+	PropertiesInclude     Pattern
 	PropertiesExclude     []string
-	StopPIDReset          bool
+	// Policies are the plugins that decide, by kind, in the order in which they are asked.
+	Policies     map[string][]string
+	StopPIDReset bool
 	// Security holds the client keys, secrets still as written (not expanded).
 	Security Properties
 }
@@ -74,6 +79,23 @@ func mirrorKeys() []mirrorKey {
 			return err
 		}
 	}
+	rules := func(f func(*Mirror) *ACLRules) func(*Mirror, string) error {
+		return func(m *Mirror, v string) error {
+			r, err := ParseACLRules(v)
+			*f(m) = r
+			return err
+		}
+	}
+	policy := func(kind, def, doc string) mirrorKey {
+		return k(PolicyPrefix+kind, def, doc, func(m *Mirror, v string) error {
+			names, err := parsePolicies(v)
+			if m.Policies == nil {
+				m.Policies = map[string][]string{}
+			}
+			m.Policies[kind] = names
+			return err
+		})
+	}
 	return []mirrorKey{
 		k("bootstrap.servers", "", "addresses of the source cluster (required)", func(m *Mirror, v string) error {
 			a, err := parseAddresses(v)
@@ -90,13 +112,23 @@ func mirrorKeys() []mirrorKey {
 		k("mirror.topics.exclude", "__.*", "regular expressions of topics not to mirror; wins over include", pattern(func(m *Mirror) *Pattern { return &m.TopicsExclude })),
 		k("mirror.groups.include", ".*", "regular expressions of groups whose offsets are copied", pattern(func(m *Mirror) *Pattern { return &m.GroupsInclude })),
 		k("mirror.groups.exclude", "", "regular expressions of groups whose offsets are not copied", pattern(func(m *Mirror) *Pattern { return &m.GroupsExclude })),
-		k("mirror.acls.include", "", "rules of ACLs to copy; none unless set", func(m *Mirror, v string) error { m.ACLsInclude = SplitList(v); return nil }),
+		k(ACLsIncludeKey, "", "rules of ACLs to copy, as type;name;operation;permission;principal; none unless set", rules(func(m *Mirror) *ACLRules { return &m.ACLsInclude })),
+		k(ACLsExcludeKey, "", "rules of ACLs not to copy; wins over include", rules(func(m *Mirror) *ACLRules { return &m.ACLsExclude })),
+		k(QuotasIncludeKey, "", "regular expressions of the entities whose client quotas are copied, such as user=.*; needs a policy for quotas", pattern(func(m *Mirror) *Pattern { return &m.QuotasInclude })),
 		k("mirror.stop.pid.reset", "false", "end a stopped partition's mirrored data with the KIP's MIRROR_PID_RESET record", func(m *Mirror, v string) error {
 			b, err := parseBool(v)
 			m.StopPIDReset = b
 			return err
 		}),
-		k("mirror.topic.properties.exclude", defaultPropertiesExclude, "topic configs not to copy", func(m *Mirror, v string) error { m.PropertiesExclude = SplitList(v); return nil }),
+		k(PropertiesAlwaysKey, "", "topic configs to copy also where a source topic has only its brokers' default", func(m *Mirror, v string) error { m.PropertiesAlways = SplitList(v); return nil }),
+		k(PropertiesIncludeKey, ".*", "regular expressions of topic configs to copy where they are set on a source topic", pattern(func(m *Mirror) *Pattern { return &m.PropertiesInclude })),
+		k(PropertiesExcludeKey, defaultPropertiesExclude, "topic configs never to copy; wins over always and include", func(m *Mirror, v string) error { m.PropertiesExclude = SplitList(v); return nil }),
+		policy("topics", builtInPolicy, "plugins that select topics, in order: the first refusal wins"),
+		policy("configs", builtInPolicy, "plugins that select topic configs"),
+		policy("acls", builtInPolicy, "plugins that select ACLs"),
+		policy("groups", builtInPolicy, "plugins that select groups"),
+		policy("quotas", "", "plugins that select client quotas; none unless set"),
+		policy("events", "", "plugins that are told of state changes; none unless set"),
 	}
 }
 
@@ -153,12 +185,9 @@ func ParseMirror(p Properties) (*Mirror, error) {
 	return m, nil
 }
 
-// CopiesTopicConfig tells whether a source topic's config key is copied. Tiered
-// storage keys never are: a virtual leader copies nothing to remote storage, so the
-// local log would be held until the source's retention passes it.
-func (m *Mirror) CopiesTopicConfig(key string) bool {
-	if strings.HasPrefix(key, "remote.") || strings.HasPrefix(key, "local.retention.") {
-		return false
-	}
-	return !slices.Contains(m.PropertiesExclude, key)
+// TieredTopicConfig tells whether a topic config is about tiered storage. Such are never copied: a
+// virtual leader copies nothing to remote storage, so the local log would be held until the source's
+// retention passes it.
+func TieredTopicConfig(key string) bool {
+	return strings.HasPrefix(key, "remote.") || strings.HasPrefix(key, "local.retention.")
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,17 +11,63 @@ import (
 const (
 	TopicsIncludeKey = "mirror.topics.include"
 	TopicsExcludeKey = "mirror.topics.exclude"
+
+	ACLsIncludeKey   = "mirror.acls.include"
+	ACLsExcludeKey   = "mirror.acls.exclude"
+	QuotasIncludeKey = "mirror.quotas.include"
+
+	PropertiesAlwaysKey  = "mirror.topic.properties.always"
+	PropertiesIncludeKey = "mirror.topic.properties.include"
+	PropertiesExcludeKey = "mirror.topic.properties.exclude"
+
+	// PolicyPrefix begins the keys that name the plugins that decide, by kind.
+	PolicyPrefix = "mirror.policy."
 )
+
+// builtInPolicy is the plugin that is part of the sidecar.
+const builtInPolicy = "built-in"
 
 // IsList tells whether a mirror's key holds a comma separated list, to which entries can
 // be added and from which they can be taken away.
 func IsList(key string) bool {
 	switch key {
 	case "bootstrap.servers", TopicsIncludeKey, TopicsExcludeKey, "mirror.groups.include", "mirror.groups.exclude",
-		"mirror.acls.include", "mirror.topic.properties.exclude", "ssl.enabled.protocols":
+		ACLsIncludeKey, ACLsExcludeKey, QuotasIncludeKey, PropertiesAlwaysKey, PropertiesIncludeKey, PropertiesExcludeKey, "ssl.enabled.protocols":
 		return true
 	}
-	return false
+	return strings.HasPrefix(key, PolicyPrefix)
+}
+
+// parsePolicies reads names of plugins.
+func parsePolicies(v string) ([]string, error) {
+	names := SplitList(v)
+	for i, n := range names {
+		if strings.ContainsFunc(n, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+		}) {
+			return nil, fmt.Errorf("%q is no name of a plugin: letters, digits, - and _", n)
+		}
+		if slices.Contains(names[:i], n) {
+			return nil, fmt.Errorf("%q is named twice", n)
+		}
+	}
+	return names, nil
+}
+
+// ForPolicies is a mirror's configuration as its policies see it: every key, with its default if it
+// has no value, without secrets.
+func ForPolicies(p Properties) map[string]string {
+	out := map[string]string{}
+	for _, k := range MirrorKeys() {
+		v, given := p[k.Name]
+		if !given {
+			v = k.Default
+		}
+		if !Hidden(k.Name, v) && (given || v != "") {
+			out[k.Name] = v
+		}
+	}
+	return out
 }
 
 // SameSource tells whether two configurations of a mirror read from the source in the

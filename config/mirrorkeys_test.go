@@ -7,7 +7,11 @@ import "testing"
 func TestSameSource(t *testing.T) {
 	filters := map[string]bool{
 		TopicsIncludeKey: true, TopicsExcludeKey: true, "mirror.groups.include": true, "mirror.groups.exclude": true,
-		"mirror.acls.include": true, "mirror.topic.properties.exclude": true, "mirror.stop.pid.reset": true,
+		ACLsIncludeKey: true, ACLsExcludeKey: true, QuotasIncludeKey: true,
+		"mirror.stop.pid.reset": true, PropertiesAlwaysKey: true, PropertiesIncludeKey: true, PropertiesExcludeKey: true,
+	}
+	for _, kind := range []string{"topics", "configs", "acls", "groups", "quotas", "events"} {
+		filters[PolicyPrefix+kind] = true
 	}
 	base := Properties{"bootstrap.servers": "a:1"}
 	for _, k := range MirrorKeys() {
@@ -35,7 +39,7 @@ func TestIsList(t *testing.T) {
 	for _, k := range MirrorKeys() {
 		known[k.Name] = true
 	}
-	for _, k := range []string{"bootstrap.servers", TopicsIncludeKey, TopicsExcludeKey, "mirror.groups.include", "mirror.groups.exclude", "mirror.acls.include", "mirror.topic.properties.exclude", "ssl.enabled.protocols"} {
+	for _, k := range []string{"bootstrap.servers", TopicsIncludeKey, TopicsExcludeKey, "mirror.groups.include", "mirror.groups.exclude", ACLsIncludeKey, ACLsExcludeKey, QuotasIncludeKey, PropertiesExcludeKey, "mirror.policy.topics", "ssl.enabled.protocols"} {
 		if !known[k] || !IsList(k) {
 			t.Errorf("%s: known %t, a list %t", k, known[k], IsList(k))
 		}
@@ -59,5 +63,22 @@ func TestHidden(t *testing.T) {
 	}
 	if Hidden("ssl.keystore.certificate.chain", "-----BEGIN CERTIFICATE-----") || Hidden("bootstrap.servers", "a:1") {
 		t.Error("hidden for nothing")
+	}
+}
+
+func TestForPolicies(t *testing.T) {
+	got := ForPolicies(Properties{"bootstrap.servers": "a:1", "sasl.jaas.config": "secret", "mirror.policy.topics": "", "ssl.keystore.certificate.chain": "-----BEGIN PRIVATE KEY-----"})
+	for key, want := range map[string]string{"bootstrap.servers": "a:1", TopicsExcludeKey: "__.*", "mirror.policy.acls": "built-in"} {
+		if got[key] != want {
+			t.Errorf("%s is %q, want %q", key, got[key], want)
+		}
+	}
+	if v, given := got["mirror.policy.topics"]; !given || v != "" {
+		t.Error("no policy at all is not what a policy is told")
+	}
+	for _, secret := range []string{"sasl.jaas.config", "ssl.keystore.certificate.chain"} {
+		if _, shown := got[secret]; shown {
+			t.Errorf("%s is shown to policies", secret)
+		}
 	}
 }

@@ -72,6 +72,9 @@ func (c *Coordinator) validateCreate(ctx context.Context, name string, configs c
 	if _, exists := c.view.Mirror(name); exists {
 		return "", refuse(protocol.ClusterMirrorAlreadyExists, "mirror %s exists already", name)
 	}
+	if err := c.checkPolicies(ctx, name, nil, configs); err != nil {
+		return "", err
+	}
 	src, err := c.deps.Source(cfg)
 	if err != nil {
 		return "", refuse(kerr.InvalidConfig.Code, "mirror %s: %v", name, err)

@@ -3,11 +3,10 @@ package coordinator
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // A source may have topic configs that this cluster's version does not know: old ones that newer
@@ -17,9 +16,9 @@ import (
 // configKeysAge is how long the list of known keys is believed: it changes with an upgrade.
 const configKeysAge = 5 * time.Minute
 
-// knownTopicConfigs returns the names of the topic configs that this cluster knows, as a broker
-// lists them for the state topic.
-func (d *Destination) knownTopicConfigs(ctx context.Context) (map[string]bool, error) {
+// topicDefaults returns the topic configs that this cluster knows, as a broker lists them for the
+// state topic, with the values of a topic that has none of its own.
+func (d *Destination) topicDefaults(ctx context.Context) (map[string]string, error) {
 	d.mu.Lock()
 	keys, asked := d.configKeys, d.configKeysAsked
 	d.mu.Unlock()
@@ -46,9 +45,19 @@ func (d *Destination) askConfigKeys(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("which topic configs this cluster knows: %w", err)
 	}
-	keys := make(map[string]bool, len(rc.Configs))
+	keys := make(map[string]string, len(rc.Configs))
 	for _, c := range rc.Configs {
-		keys[c.Key] = true
+		keys[c.Key] = ""
+		if c.Source != kmsg.ConfigSourceDynamicTopicConfig {
+			keys[c.Key] = c.MaybeValue()
+			continue
+		}
+		for _, s := range c.Synonyms {
+			if s.Source != kmsg.ConfigSourceDynamicTopicConfig && s.Value != nil {
+				keys[c.Key] = *s.Value
+				break
+			}
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,24 +80,4 @@ func (d *Destination) once(ctx context.Context, what string, ask func(context.Co
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// knownConfigs leaves out what this cluster does not know of a source topic's configs.
-func (d *Destination) knownConfigs(ctx context.Context, configs map[string]string) (known map[string]string, left []string, err error) {
-	if len(configs) == 0 {
-		return configs, nil, nil
-	}
-	keys, err := d.knownTopicConfigs(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	known = make(map[string]string, len(configs))
-	for _, k := range slices.Sorted(maps.Keys(configs)) {
-		if keys[k] {
-			known[k] = configs[k]
-		} else {
-			left = append(left, k)
-		}
-	}
-	return known, left, nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 )
 
 // TestAskedWithoutTheLock: while the cluster is slow to answer, what is known already is told: no lock is
@@ -22,7 +24,7 @@ func TestAskedWithoutTheLock(t *testing.T) {
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
-			if _, err := r.deps.Destination.knownTopicConfigs(t.Context()); err != nil {
+			if _, err := r.deps.Destination.topicDefaults(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -46,21 +48,21 @@ func TestAskedWithoutTheLock(t *testing.T) {
 func TestUnknownConfigs(t *testing.T) {
 	r := newRig(t)
 	source := map[string]string{"retention.ms": "5", "message.format.version": "2.8-IV1", "message.downconversion.enable": "false", "some.day": "x"}
-	known, left, err := r.deps.Destination.knownConfigs(t.Context(), source)
+	c := r.mirrorTopic("c", Mirroring, Mirroring)
+	r.src.set(func(s *fakeSource) {
+		s.topics["c"] = SourceTopic{ID: c.SourceTopicID, Partitions: 1, Configs: source}
+	})
+	m, _ := r.view.Mirror("m")
+	got, err := r.copied(t.Context(), m, r.question(m, policyv1.Round_REFRESH), []sourced{{c, SourceTopic{Name: "c", Configs: source}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if known["retention.ms"] != "5" {
-		t.Errorf("known: %v", known)
+	if got[0].values["retention.ms"] != "5" {
+		t.Errorf("known: %v", got[0].values)
 	}
-	if !slices.Contains(left, "some.day") || len(known)+len(left) != len(source) {
-		t.Errorf("left out: %v, known: %v", left, known)
+	if left := got[0].unknown; !slices.Contains(left, "some.day") || len(got[0].values)+len(left) != len(source) {
+		t.Errorf("left out: %v, known: %v", left, got[0].values)
 	}
-
-	c := r.mirrorTopic("c", Mirroring, Mirroring)
-	r.src.set(func(s *fakeSource) {
-		s.topics["c"] = SourceTopic{ID: c.SourceTopicID, Partitions: 1, Configs: map[string]string{"retention.ms": "5", "some.day": "x"}}
-	})
 	for range 2 {
 		if _, err := r.refresh(); err != nil {
 			t.Fatal(err)

@@ -146,6 +146,9 @@ func (c *Coordinator) alterConfigs(ctx context.Context, mirror string, ops []Con
 	if err != nil {
 		return err
 	}
+	if err := c.checkPolicies(ctx, mirror, m.Configs, next); err != nil {
+		return err
+	}
 	// Asked without the lock: an address that does not answer must not hold up others.
 	if err := c.checkSource(ctx, m, next); err != nil || validateOnly {
 		return err

@@ -13,6 +13,8 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/builtin"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
@@ -70,6 +72,8 @@ type Deps struct {
 	// Caller returns who sent the mirror request that is being handled. Without it
 	// nothing is authorized, which is for tests.
 	Caller func(ctx context.Context) (Caller, bool)
+	// Policies decide what is mirrored; nil: those that are built in, in this process.
+	Policies Policies
 	// Fences hold clients' writes back at this sidecar's listeners; nil where there are none.
 	Fences WriteFences
 }
@@ -110,6 +114,9 @@ type tenure struct {
 func New(cfg Config, deps Deps, log *slog.Logger) (*Coordinator, error) {
 	if deps.Image == nil || deps.Store == nil || deps.Peers == nil {
 		return nil, errors.New("coordinator: image, store and peers are required")
+	}
+	if deps.Policies == nil {
+		deps.Policies = policy.NewEngine(policy.InProcess{policy.BuiltIn: builtin.Policy("")}, log)
 	}
 	c := &Coordinator{
 		cfg: cfg, deps: deps, log: log, view: deps.Store.View(), img: deps.Image, store: deps.Store,

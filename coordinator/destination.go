@@ -43,8 +43,8 @@ type Destination struct {
 	mu       sync.Mutex // guards the following
 	defaults map[string]string
 	asked    time.Time
-	// Names of the topic configs that this cluster knows, and since when.
-	configKeys      map[string]bool
+	// The topic configs that this cluster knows, with their defaults, and since when.
+	configKeys      map[string]string
 	configKeysAsked time.Time
 }
 

@@ -10,38 +10,65 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
-	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 )
 
-// discover starts the source topics that the mirror's patterns pick and that it does not
-// have yet. What is picked and not started is remembered, and logged once, with the reason.
-func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mirror, m *refreshed) error {
+// discover starts the source topics that the mirror's policies accept and that it does not
+// have yet. What is left out is remembered, and logged once, with the reason.
+func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mirror, m *refreshed, running []Topic) error {
 	skipped := map[string]string{}
 	defer func() { r.skips(mirror.Name, m, skipped) }()
-	if cfg.TopicsInclude.Empty() {
-		return nil
+	q := r.c.question(mirror, policyv1.Round_REFRESH)
+	builtIn := policy.BuiltInOnly(q.Config, policy.Topics)
+	var all []SourceTopic
+	if builtIn && cfg.TopicsInclude.Empty() {
+		// Nothing can be new. What is mirrored is decided on all the same, for whoever asks why.
+		for _, t := range running {
+			all = append(all, SourceTopic{Name: t.Name, ID: t.SourceTopicID, Partitions: int32(len(r.c.img.TopicPartitions(t.TopicID)))})
+		}
+	} else {
+		var err error
+		if all, err = m.src.List(ctx); err != nil {
+			return fmt.Errorf("mirror %s: topics at the source: %w", mirror.Name, err)
+		}
 	}
-	all, err := m.src.Names(ctx)
+	all = slices.DeleteFunc(all, func(t SourceTopic) bool {
+		if internalTopic(t.Name) && cfg.TopicsInclude.Match(t.Name) {
+			skipped[t.Name] = "internal to Kafka, never mirrored"
+		}
+		return internalTopic(t.Name)
+	})
+	if !builtIn {
+		// The patterns ask for names only.
+		var err error
+		if all, err = r.c.withConfigs(ctx, m.src, all); err != nil {
+			return fmt.Errorf("mirror %s: topics at the source: %w", mirror.Name, err)
+		}
+	}
+	facts := make([]*policyv1.TopicFacts, len(all))
+	for i, t := range all {
+		facts[i] = r.c.topicFacts(mirror, t)
+	}
+	verdicts, err := r.c.deps.Policies.Topics(ctx, q, facts)
 	if err != nil {
-		return fmt.Errorf("mirror %s: topics at the source: %w", mirror.Name, err)
+		return err
 	}
 	var fresh []string
-	for _, n := range all {
-		if !cfg.TopicsInclude.Match(n) {
-			continue
-		}
-		t, known := r.c.view.Topic(mirror.Name, n)
+	for i, t := range all {
+		v := verdicts[i]
+		now, known := r.c.view.Topic(mirror.Name, t.Name)
 		switch {
-		case known && t.Desired != Stopped:
-		case internalTopic(n):
-			skipped[n] = "internal to Kafka, never mirrored"
-		case cfg.TopicsExclude.Match(n):
-			skipped[n] = fmt.Sprintf("excluded by the pattern %q", matching(config.SplitList(cfg.TopicsExclude.String()), n))
+		case known && now.Desired != Stopped:
+		case !v.Accepted && v.Plugin == policy.BuiltIn && !cfg.TopicsInclude.Match(t.Name):
+			// Nobody expects it.
+		case !v.Accepted:
+			skipped[t.Name] = refusedBy(v)
 		case known:
 			// Whoever stopped it has perhaps written to it since.
-			skipped[n] = "stopped here; start it by its name to mirror it again"
+			skipped[t.Name] = "stopped here; start it by its name to mirror it again"
 		default:
-			fresh = append(fresh, n)
+			fresh = append(fresh, t.Name)
 		}
 	}
 	if len(fresh) == 0 {
@@ -75,7 +102,7 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 	for i, b := range begin {
 		names[i] = b.topic
 	}
-	r.log.Info("new topics at the source match the mirror's patterns", "mirror", mirror.Name, "topics", strings.Join(names[:min(len(names), 20)], ","), "count", len(names))
+	r.log.Info("new topics at the source are mirrored from now on", "mirror", mirror.Name, "topics", strings.Join(names[:min(len(names), 20)], ","), "count", len(names))
 	refused, err := r.c.begin(ctx, mirror.Name, begin, nil)
 	for n, e := range refused {
 		skipped[n] = e.Message
@@ -90,47 +117,35 @@ func (r *Refresher) skips(mirror string, m *refreshed, skipped map[string]string
 	m.skipped = skipped
 	for _, n := range slices.Sorted(maps.Keys(skipped)) {
 		if m.told[n] != skipped[n] {
-			r.log.Info("topic matches the mirror's patterns and is not mirrored", "mirror", mirror, "topic", n, "why", skipped[n])
+			r.log.Info("topic is not mirrored", "mirror", mirror, "topic", n, "why", skipped[n])
 		}
 	}
 	m.told = skipped
 }
 
-// maxSkips bounds what one mirror's describe lists as left out.
-const maxSkips = 1000
+// refusedBy words a refusal. The built-in policy speaks for itself.
+func refusedBy(v policy.Verdict) string {
+	if v.Plugin == policy.BuiltIn || v.Plugin == "" || v.Undecided {
+		return v.Reason
+	}
+	return fmt.Sprintf("refused by policy %s: %s", v.Plugin, v.Reason)
+}
 
-// policies is what describe shows of the refresh of a mirror that is coordinated here: what
-// was left out, and what cannot be made as it is wanted.
-func (c *Coordinator) policies(mirror string) []protocol.DescribedPolicy {
-	r := c.refresher.Load()
-	if r == nil {
-		return nil
+// withConfigs asks the source for the configs of topics that it has listed.
+func (c *Coordinator) withConfigs(ctx context.Context, src Source, topics []SourceTopic) ([]SourceTopic, error) {
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = t.Name
 	}
-	r.mu.Lock()
-	m := r.mirrors[mirror]
-	if m == nil || m.lastRun.IsZero() {
-		r.mu.Unlock()
-		return nil
+	found, err := src.Topics(ctx, names)
+	if err != nil {
+		return nil, err
 	}
-	p := protocol.NewDescribedPolicy()
-	p.Kind, p.Plugin, p.LastRunMs, p.LastError = "topics", "built-in", m.lastRun.UnixMilli(), nullable(m.lastErr)
-	why := maps.Clone(m.skipped)
-	r.mu.Unlock()
-	if why == nil {
-		why = map[string]string{}
-	}
-	for _, t := range c.view.Topics(mirror) {
-		if hindrance := r.rec.hindrance(topicKey{mirror, t.Name}); hindrance != "" {
-			why[t.Name] = hindrance
+	out := make([]SourceTopic, 0, len(topics))
+	for _, n := range names {
+		if t, ok := found[n]; ok {
+			out = append(out, t)
 		}
 	}
-	for _, n := range slices.Sorted(maps.Keys(why)) {
-		if len(p.Skipped) == maxSkips {
-			break
-		}
-		s := protocol.NewPolicySkip()
-		s.Name, s.Reason = n, why[n]
-		p.Skipped = append(p.Skipped, s)
-	}
-	return []protocol.DescribedPolicy{p}
+	return out, nil
 }

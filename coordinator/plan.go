@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
@@ -41,29 +40,29 @@ func lockConfigs(minISR, virtual int) map[string]string {
 
 // wantedConfigs is what the locked configs shall be after a stop: the topic's own values,
 // but for what is copied from the source.
-func wantedConfigs(own, source map[string]string, m *config.Mirror) map[string]*string {
+func wantedConfigs(own, copied map[string]string) map[string]*string {
 	out := map[string]*string{}
 	for _, k := range lockKeys() {
 		out[k] = nil
 		if v, ok := own[k]; ok {
 			out[k] = &v
 		}
-		if v, ok := source[k]; ok && m.CopiesTopicConfig(k) {
+		if v, ok := copied[k]; ok {
 			out[k] = &v
 		}
 	}
 	return out
 }
 
-// wantedNow follows the source in what the lock holds. It reports whether anything is new.
-func wantedNow(wanted map[string]*string, source map[string]string, m *config.Mirror) (map[string]*string, bool) {
+// wantedNow follows what is copied of what the lock holds. It reports whether anything is new.
+func wantedNow(wanted map[string]*string, copied map[string]string) (map[string]*string, bool) {
 	if len(wanted) == 0 {
 		return wanted, false // not locked yet
 	}
 	out, changed := maps.Clone(wanted), false
 	for _, k := range lockKeys() {
-		v, ok := source[k]
-		if !ok || !m.CopiesTopicConfig(k) {
+		v, ok := copied[k]
+		if !ok {
 			continue
 		}
 		if now := out[k]; now == nil || *now != v {
@@ -73,14 +72,12 @@ func wantedNow(wanted map[string]*string, source map[string]string, m *config.Mi
 	return out, changed
 }
 
-// syncedConfigs is what a mirror topic shall have of its source's configs, without those
-// that the lock holds.
-func syncedConfigs(source map[string]string, m *config.Mirror) map[string]string {
-	out := map[string]string{}
-	for k, v := range source {
-		if m.CopiesTopicConfig(k) && !slices.Contains(lockKeys(), k) {
-			out[k] = v
-		}
+// syncedConfigs is what a mirror topic shall have at once of what is copied: all but what the lock
+// holds.
+func syncedConfigs(copied map[string]string) map[string]string {
+	out := maps.Clone(copied)
+	for _, k := range lockKeys() {
+		delete(out, k)
 	}
 	return out
 }

@@ -7,7 +7,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
@@ -106,17 +105,13 @@ func TestHandBackTarget(t *testing.T) {
 func ptr(s string) *string { return &s }
 
 func TestLockAndRestore(t *testing.T) {
-	m, err := config.ParseMirror(config.Properties{"bootstrap.servers": "s:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := map[string]string{"max.message.bytes": "2000000", "min.insync.replicas": "2", "retention.ms": "-1", "remote.storage.enable": "true", "local.retention.ms": "5", "cleanup.policy": "compact"}
+	copied := map[string]string{"max.message.bytes": "2000000", "retention.ms": "-1", "cleanup.policy": "compact"}
 	own := map[string]string{"min.insync.replicas": "3", "unclean.leader.election.enable": "true", "retention.ms": "1000"}
-	topic := Topic{Wanted: wantedConfigs(own, source, m)}
+	topic := Topic{Wanted: wantedConfigs(own, copied)}
 	if n := configuredMinISR(topic, 1); n != 3 {
 		t.Errorf("min.insync.replicas: %d", n)
 	}
-	synced := syncedConfigs(source, m)
+	synced := syncedConfigs(copied)
 	if len(synced) != 2 || synced["retention.ms"] != "-1" || synced["cleanup.policy"] != "compact" {
 		t.Errorf("synced %v", synced)
 	}

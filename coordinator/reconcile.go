@@ -16,6 +16,8 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/placement"
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
@@ -448,7 +450,7 @@ func (r *Reconciler) assign(ctx context.Context, topic string, id ids.UUID, targ
 
 // adopt creates the topic, or takes an existing one under the lock, and records its id.
 func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, exists bool, virtual int) (Topic, error) {
-	src, cfg, err := r.c.source(m)
+	src, _, err := r.c.source(m)
 	if err != nil {
 		return t, err
 	}
@@ -471,22 +473,27 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 	if err != nil {
 		return t, err
 	}
-	synced, left, err := r.c.deps.Destination.knownConfigs(ctx, syncedConfigs(source.Configs, cfg))
+	copied, err := r.c.copied(ctx, m, r.c.question(m, policyv1.Round_START), []sourced{{t, source}})
 	if err != nil {
 		return t, fmt.Errorf("mirror %s, topic %s: %w", m.Name, t.Name, err)
 	}
-	if len(left) > 0 {
+	values := copied[0].values
+	if why := copied[0].undecided; why != "" {
+		// Configs before data: with this cluster's retention, records of the source may be gone at once.
+		return t, fmt.Errorf("mirror %s, topic %s: which configs it gets is not decided: %s", m.Name, t.Name, why)
+	}
+	if left := copied[0].unknown; len(left) > 0 {
 		r.log.Warn("configs of a source topic that this cluster's version does not know are not copied", "mirror", m.Name, "topic", t.Name, "configs", left)
 	}
 	if !exists {
-		t.Wanted = wantedConfigs(nil, source.Configs, cfg)
-		if id, err = r.create(ctx, t, source, synced, lockConfigs(configuredMinISR(t, minISR), virtual)); err != nil {
+		t.Wanted = wantedConfigs(nil, values)
+		if id, err = r.create(ctx, t, source, syncedConfigs(values), lockConfigs(configuredMinISR(t, minISR), virtual)); err != nil {
 			return t, err
 		}
 	} else {
 		have := r.c.img.TopicConfig(t.Name)
 		if len(t.Wanted) == 0 {
-			t.Wanted = wantedConfigs(have, source.Configs, cfg)
+			t.Wanted = wantedConfigs(have, values)
 			// What the lock hides is recorded before the lock is set: after a crash in between
 			// the lock's own values must not be taken for the topic's.
 			wanted := t.Wanted
@@ -498,9 +505,12 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 		if err := r.setLock(ctx, t, differing(have, lockConfigs(configuredMinISR(t, minISR), virtual))); err != nil {
 			return t, err
 		}
-		if err := r.alter(ctx, t.Name, differing(have, synced)); err != nil {
+		if err := r.alter(ctx, t.Name, differing(have, syncedConfigs(values))); err != nil {
 			return t, err
 		}
+	}
+	for k := range values {
+		r.c.deps.Policies.Ledger().Applied(t.Mirror, policy.Configs, policy.ConfigItem(t.Name, k))
 	}
 	wanted := t.Wanted
 	return r.put(ctx, t, func(now *Topic) { now.TopicID, now.Wanted, now.SourceTopicID = id, wanted, source.ID })

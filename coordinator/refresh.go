@@ -13,6 +13,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 )
 
 const (
@@ -181,6 +182,7 @@ func (r *Refresher) dueNow(next *time.Duration) map[string]*refreshed {
 		if !mine[name] && !m.running {
 			m.close()
 			delete(r.mirrors, name)
+			r.c.deps.Policies.Forget(name)
 		}
 	}
 	return out
@@ -242,7 +244,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 			running = append(running, t)
 		}
 	}
-	if len(active) == 0 && cfg.TopicsInclude.Empty() {
+	if len(active) == 0 && cfg.TopicsInclude.Empty() && slices.Equal(cfg.Policies[string(policy.Topics)], []string{policy.BuiltIn}) {
 		m.close()
 		return 0, nil
 	}
@@ -264,9 +266,9 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 		return r.otherCluster(ctx, mirror, m, active, id)
 	}
 	var errs []error
-	again, err = r.follow(ctx, mirror, cfg, m, running)
+	again, err = r.follow(ctx, mirror, m, running)
 	errs = append(errs, err)
-	errs = append(errs, r.discover(ctx, mirror, cfg, m))
+	errs = append(errs, r.discover(ctx, mirror, cfg, m, running))
 	return again, errors.Join(errs...)
 }
 
@@ -286,7 +288,7 @@ func (r *Refresher) otherCluster(ctx context.Context, mirror Mirror, m *refreshe
 }
 
 // follow compares the running topics with the source.
-func (r *Refresher) follow(ctx context.Context, mirror Mirror, cfg *config.Mirror, m *refreshed, running []Topic) (time.Duration, error) {
+func (r *Refresher) follow(ctx context.Context, mirror Mirror, m *refreshed, running []Topic) (time.Duration, error) {
 	names := make([]string, len(running))
 	for i, t := range running {
 		names[i] = t.Name
@@ -298,6 +300,7 @@ func (r *Refresher) follow(ctx context.Context, mirror Mirror, cfg *config.Mirro
 	again := time.Duration(0)
 	suspect := map[string]string{}
 	var errs []error
+	var well []sourced
 	for _, t := range running {
 		source, exists := found[t.Name]
 		if exists && source.Err != nil {
@@ -327,11 +330,11 @@ func (r *Refresher) follow(ctx context.Context, mirror Mirror, cfg *config.Mirro
 				again = secondLook
 			}
 		}
-		if err := r.syncConfigs(ctx, cfg, t, source); err != nil {
-			errs = append(errs, err)
-		}
+		well = append(well, sourced{t, source})
 	}
 	m.suspect = suspect
+	// Last: policies are asked, which may take as long as they like to answer.
+	errs = append(errs, r.syncConfigs(ctx, mirror, well))
 	return again, errors.Join(errs...)
 }
 
@@ -434,30 +437,6 @@ func (r *Refresher) retryAllowed(ctx context.Context, t Topic) error {
 		if s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}); refusedStart(s) {
 			return r.c.retryFailed(ctx, t, VerbStart)
 		}
-	}
-	return nil
-}
-
-// syncConfigs sets the source's dynamic topic configs where they differ; none is removed.
-// Those that the write lock holds are kept for the time after a stop.
-func (r *Refresher) syncConfigs(ctx context.Context, cfg *config.Mirror, t Topic, source SourceTopic) error {
-	if _, changed := wantedNow(t.Wanted, source.Configs, cfg); changed {
-		r.log.Info("configs behind the write lock changed at the source", "mirror", t.Mirror, "topic", t.Name)
-		if _, err := r.rec.put(ctx, t, func(now *Topic) { now.Wanted, _ = wantedNow(now.Wanted, source.Configs, cfg) }); err != nil {
-			return err
-		}
-	}
-	synced, _, err := r.c.deps.Destination.knownConfigs(ctx, syncedConfigs(source.Configs, cfg))
-	if err != nil {
-		return err
-	}
-	change := differing(r.c.img.TopicConfig(t.Name), synced)
-	if len(change) == 0 {
-		return nil
-	}
-	r.log.Info("topic configs are copied from the source", "mirror", t.Mirror, "topic", t.Name, "configs", slices.Sorted(maps.Keys(change)))
-	if err := r.rec.alter(ctx, t.Name, change); err != nil {
-		return fmt.Errorf("mirror %s: %w", t.Mirror, err)
 	}
 	return nil
 }

@@ -64,10 +64,15 @@ func (s *fakeSource) ClusterID(context.Context) (string, error) {
 	return s.id, s.err
 }
 
-func (s *fakeSource) Names(context.Context) ([]string, error) {
+func (s *fakeSource) List(context.Context) ([]SourceTopic, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.topics)), s.err
+	var out []SourceTopic
+	for _, n := range slices.Sorted(maps.Keys(s.topics)) {
+		t := s.topics[n]
+		out = append(out, SourceTopic{Name: n, ID: t.ID, Partitions: t.Partitions})
+	}
+	return out, s.err
 }
 
 func (s *fakeSource) Topics(_ context.Context, names []string) (map[string]SourceTopic, error) {

@@ -24,6 +24,7 @@ type SourceTopic struct {
 	ID         ids.UUID // zero where the source is older than topic ids
 	Partitions int32
 	Configs    map[string]string // dynamic topic configs only
+	Defaults   map[string]string // of those that are not set on the topic
 	// linked: the source has mirrored the topic from here before, see failback.go.
 	linked bool
 	// Err says why no more is known of a topic that exists.
@@ -35,8 +36,8 @@ type Source interface {
 	ClusterID(ctx context.Context) (string, error)
 	// Topics returns the topics of these names that exist, with their configs.
 	Topics(ctx context.Context, names []string) (map[string]SourceTopic, error)
-	// Names returns the names of all topics.
-	Names(ctx context.Context) ([]string, error)
+	// List returns all topics by name, without their configs.
+	List(ctx context.Context) ([]SourceTopic, error)
 	Close()
 }
 
@@ -87,16 +88,18 @@ func (s *kafkaSource) ClusterID(ctx context.Context) (string, error) {
 	return m.Cluster, nil
 }
 
-func (s *kafkaSource) Names(ctx context.Context) ([]string, error) {
+func (s *kafkaSource) List(ctx context.Context) ([]SourceTopic, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	t, err := s.adm.ListTopics(ctx)
+	all, err := s.adm.ListTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names := t.Names()
-	slices.Sort(names)
-	return names, nil
+	out := make([]SourceTopic, 0, len(all))
+	for _, t := range all.Sorted() {
+		out = append(out, SourceTopic{Name: t.Topic, ID: ids.UUID(t.ID), Partitions: int32(len(t.Partitions)), Err: t.Err})
+	}
+	return out, nil
 }
 
 // topicsAtATime bounds one question about topics: the answer has every config of each.
@@ -155,10 +158,14 @@ func (s *kafkaSource) topics(ctx context.Context, names []string, out map[string
 			out[c.Name] = t
 			continue
 		}
-		t.Configs = map[string]string{}
+		t.Configs, t.Defaults = map[string]string{}, map[string]string{}
 		for _, kv := range c.Configs {
-			if kv.Source == kmsg.ConfigSourceDynamicTopicConfig && kv.Value != nil {
+			switch {
+			case kv.Value == nil:
+			case kv.Source == kmsg.ConfigSourceDynamicTopicConfig:
 				t.Configs[kv.Key] = *kv.Value
+			default:
+				t.Defaults[kv.Key] = *kv.Value
 			}
 		}
 		out[c.Name] = t

@@ -80,7 +80,7 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 	}
 	names := slices.Clone(r.topics)
 	if len(r.include) > 0 {
-		all, err := src.Names(ctx)
+		all, err := src.List(ctx)
 		if err != nil {
 			return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: the source at %s does not answer: %v; nothing was changed", m.Name, strings.Join(cfg.Bootstrap, ","), err)
 		}
@@ -88,9 +88,9 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 		if err != nil {
 			return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %v", m.Name, err)
 		}
-		for _, n := range all {
-			if include.Match(n) && !internalTopic(n) && !cfg.TopicsExclude.Match(n) {
-				names = append(names, n)
+		for _, t := range all {
+			if include.Match(t.Name) && !internalTopic(t.Name) && !cfg.TopicsExclude.Match(t.Name) {
+				names = append(names, t.Name)
 			}
 		}
 	}
@@ -108,21 +108,29 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 	}
 	results := make([]TopicResult, 0, len(names))
 	var begin []beginning
-	var literal []string
 	for _, n := range names {
 		b, again, err := c.checkStart(ctx, m, n, found, r.allowTruncate)
 		results = append(results, TopicResult{Name: n, Err: asError(err, kerr.UnknownServerError.Code)})
-		if err != nil {
-			continue
-		}
-		if !again {
+		if err == nil && !again {
 			begin = append(begin, b)
 		}
-		if slices.Contains(r.topics, n) {
-			literal = append(literal, n)
+	}
+	against, err := c.policiesAgainst(ctx, m, begin, r.validateOnly)
+	if err != nil {
+		return nil, err
+	}
+	begin = slices.DeleteFunc(begin, func(b beginning) bool { return against[b.topic] != nil })
+	var literal []string
+	for i, t := range results {
+		if t.Err == nil {
+			results[i].Err = against[t.Name]
+		}
+		if results[i].Err == nil && slices.Contains(r.topics, t.Name) {
+			literal = append(literal, t.Name)
 		}
 	}
 	if r.validateOnly {
+		c.preview(ctx, m, begin, results)
 		return results, nil
 	}
 	refused, err := c.begin(ctx, m.Name, begin, func(now Mirror) (config.Properties, error) { return c.withPatterns(now, r, literal) })

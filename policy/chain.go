@@ -80,11 +80,11 @@ func run[F, D any](ctx context.Context, e *Engine, q Question, a ability[F, D], 
 			r = proto.CloneOf(r)
 			r.Page++
 		}
-		if counts(q.Why) {
+		if q.counts() {
 			e.ran(q.Mirror, a.kind, name, err, warnings)
 		}
 	}
-	if counts(q.Why) {
+	if q.counts() {
 		for i, f := range facts {
 			if !out[i].Accepted && a.dull != nil && a.dull(f) {
 				continue
@@ -132,7 +132,7 @@ func heed[F, D any](e *Engine, q Question, a ability[F, D], mem memoryKey, asked
 			o.fact, kept.decision = f, d
 		}
 	}
-	if counts(q.Why) && (o.Accepted || a.dull == nil || !a.dull(asked)) {
+	if q.counts() && (o.Accepted || a.dull == nil || !a.dull(asked)) {
 		e.memory.keep(mem, a.item(asked), kept)
 	}
 }
@@ -152,8 +152,8 @@ func fallBack[F, D any](e *Engine, a ability[F, D], mem memoryKey, asked F, o *o
 }
 
 // counts tells whether the decisions of a round are what the mirror goes by: a question is none.
-func counts(why policyv1.Round_Why) bool {
-	return why != policyv1.Round_DRY_RUN && why != policyv1.Round_EXPLAIN
+func (q Question) counts() bool {
+	return !q.Peek && q.Why != policyv1.Round_DRY_RUN && q.Why != policyv1.Round_EXPLAIN
 }
 
 // round is what every question of a round says of it.

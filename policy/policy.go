@@ -53,6 +53,8 @@ type Question struct {
 	// Config is the mirror's configuration with defaults and without secrets.
 	Config map[string]string
 	Why    policyv1.Round_Why
+	// Peek asks without consequences: nothing of the answer is remembered, whatever Why is.
+	Peek bool
 }
 
 // Verdict is what the plugins say of one item.

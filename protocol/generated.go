@@ -2552,6 +2552,8 @@ type DescribedPolicy struct {
 	LastRunMs int64
 	LastError *string
 	Skipped   []PolicySkip
+	// Warnings: what the policy wants somebody to know.
+	Warnings []string
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -2572,7 +2574,16 @@ func (m *DescribedPolicy) write(w *wire.Writer, version int16) {
 	for i := range m.Skipped {
 		m.Skipped[i].write(w, version)
 	}
-	w.Tags(nil, m.UnknownTags)
+	var tags []wire.Tag
+	if len(m.Warnings) > 0 {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.ArrayLen(len(m.Warnings), true)
+			for i := range m.Warnings {
+				w.String(m.Warnings[i], true)
+			}
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
 }
 
 func (m *DescribedPolicy) read(r *wire.Reader, version int16) {
@@ -2587,7 +2598,20 @@ func (m *DescribedPolicy) read(r *wire.Reader, version int16) {
 			m.Skipped[i].read(r, version)
 		}
 	}
-	m.UnknownTags = r.Tags(true, nil)
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			if n := r.ArrayLen(true, 1); n > 0 {
+				m.Warnings = make([]string, n)
+				for i := range m.Warnings {
+					m.Warnings[i] = r.String(true)
+				}
+			}
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
@@ -2598,6 +2622,9 @@ func (m DescribedPolicy) MarshalJSON() ([]byte, error) {
 	o.Field("lastRunMs", m.LastRunMs)
 	o.Field("lastError", m.LastError)
 	o.Field("skipped", wire.List(m.Skipped))
+	if len(m.Warnings) > 0 {
+		o.Field("warnings", wire.List(m.Warnings))
+	}
 	return o.JSON()
 }
 
@@ -2780,16 +2807,16 @@ func (m TopicOrigin) MarshalJSON() ([]byte, error) {
 	return o.JSON()
 }
 
-// ExplainClusterMirrorRequest is sent to ask why a topic, group or ACL is or is not mirrored.
-// Source: contract-additions.md §5, contract.md §7 (--explain).
+// ExplainClusterMirrorRequest is sent to ask why something is or is not mirrored. Source:
+// contract-additions.md §5, contract.md §7 (--explain).
 type ExplainClusterMirrorRequest struct {
 	// Version is the version that AppendTo and ReadFrom use.
 	Version int16
 	// MirrorName: nil asks all mirrors.
 	MirrorName *string
-	// Kind: topic, group or acl.
+	// Kind: topic, config, group, acl or quota.
 	Kind string
-	// Name: the topic, the group, or the ACL as the command line writes it.
+	// Name: the topic, topic/config, the group, or the ACL or quota as the command line writes it.
 	Name string
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
@@ -3059,6 +3086,13 @@ type ExplanationStep struct {
 	Plugin string
 	Passed bool
 	Reason string
+	// SinceMs: since when the policy says so, in milliseconds, as far as the mirror's coordinator
+	// knows.
+	SinceMs int64
+	// LastAppliedMs: when it was last brought here or found to be here, in milliseconds.
+	LastAppliedMs int64
+	// LastError: why it was not.
+	LastError *string
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -3066,6 +3100,8 @@ type ExplanationStep struct {
 // NewExplanationStep returns ExplanationStep with the defaults of its layout.
 func NewExplanationStep() ExplanationStep {
 	var m ExplanationStep
+	m.SinceMs = -1
+	m.LastAppliedMs = -1
 	return m
 }
 
@@ -3074,7 +3110,23 @@ func (m *ExplanationStep) write(w *wire.Writer, version int16) {
 	w.String(m.Plugin, true)
 	w.Bool(m.Passed)
 	w.String(m.Reason, true)
-	w.Tags(nil, m.UnknownTags)
+	var tags []wire.Tag
+	if m.SinceMs != -1 {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.Int64(m.SinceMs)
+		}))
+	}
+	if m.LastAppliedMs != -1 {
+		tags = append(tags, w.Field(1, func(w *wire.Writer) {
+			w.Int64(m.LastAppliedMs)
+		}))
+	}
+	if m.LastError != nil {
+		tags = append(tags, w.Field(2, func(w *wire.Writer) {
+			w.NullableString(m.LastError, true)
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
 }
 
 func (m *ExplanationStep) read(r *wire.Reader, version int16) {
@@ -3082,7 +3134,19 @@ func (m *ExplanationStep) read(r *wire.Reader, version int16) {
 	m.Plugin = r.String(true)
 	m.Passed = r.Bool()
 	m.Reason = r.String(true)
-	m.UnknownTags = r.Tags(true, nil)
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			m.SinceMs = r.Int64()
+		case tag == 1:
+			m.LastAppliedMs = r.Int64()
+		case tag == 2:
+			m.LastError = r.NullableString(true)
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
@@ -3092,6 +3156,15 @@ func (m ExplanationStep) MarshalJSON() ([]byte, error) {
 	o.Field("plugin", m.Plugin)
 	o.Field("passed", m.Passed)
 	o.Field("reason", m.Reason)
+	if m.SinceMs != -1 {
+		o.Field("sinceMs", m.SinceMs)
+	}
+	if m.LastAppliedMs != -1 {
+		o.Field("lastAppliedMs", m.LastAppliedMs)
+	}
+	if m.LastError != nil {
+		o.Field("lastError", m.LastError)
+	}
 	return o.JSON()
 }
 
