@@ -74,7 +74,7 @@ func (l leaderless) waits(v ids.Virtual) string {
 
 // giveUp says how an operator ends the wait by Kafka's own means: the command, and what has to be
 // done before it helps.
-func (l leaderless) giveUp(img *metadata.Image, bootstrap []string) string {
+func (l leaderless) giveUp(img *metadata.Image, bootstrap string) string {
 	var elect []string
 	for _, p := range l.parts {
 		if !slices.ContainsFunc(p.Replicas, func(b int32) bool { return alive(img, b) }) {
@@ -82,11 +82,7 @@ func (l leaderless) giveUp(img *metadata.Image, bootstrap []string) string {
 		}
 		elect = append(elect, itoa(p.Partition))
 	}
-	seeds := "$BROKERS"
-	if len(bootstrap) > 0 {
-		seeds = strings.Join(bootstrap, ",")
-	}
-	command := fmt.Sprintf("kafka-leader-election.sh --bootstrap-server %s --election-type UNCLEAN --topic %s --partition ", seeds, l.topic)
+	command := fmt.Sprintf("kafka-leader-election.sh --bootstrap-server %s --election-type UNCLEAN --topic %s --partition ", bootstrap, l.topic)
 	if len(elect) == 1 {
 		return command + elect[0]
 	}
@@ -125,6 +121,21 @@ func (s *Store) writerIn(partition int32) int32 {
 	return protocol.MirrorPartition(stateTransactions+itoa(partition), int32(len(s.img.TopicPartitions(id))))
 }
 
+// bootstrap is where Kafka's own tools reach the real brokers that live.
+func (s *Store) bootstrap() string {
+	var at []string
+	for _, b := range s.img.Brokers() {
+		i := slices.IndexFunc(b.Endpoints, func(e metadata.Endpoint) bool { return e.Name == s.cfg.Listener })
+		if i >= 0 && !s.cfg.Virtual.Is(b.ID) && !b.Fenced {
+			at = append(at, b.Endpoints[i].Addr())
+		}
+	}
+	if len(at) == 0 {
+		return "$BROKERS" // as the page has it
+	}
+	return strings.Join(at, ",")
+}
+
 // Unwritable tells why the mirrors' state cannot be written whoever tries, which broker to bring back
 // and how to go on without it; nil if nothing speaks against it. The mirrors themselves go on: only
 // what has to be on record waits, as any verb does.
@@ -137,7 +148,7 @@ func (s *Store) Unwritable() error {
 	lost := "the mirrors' latest states"
 	for _, t := range stuck {
 		waits = append(waits, t.waits(s.cfg.Virtual))
-		commands = append(commands, t.giveUp(s.img, s.cfg.Bootstrap))
+		commands = append(commands, t.giveUp(s.img, s.bootstrap()))
 		if t.topic == transactionTopic {
 			lost = "transactions of every application in this cluster"
 		}

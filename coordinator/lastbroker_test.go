@@ -38,12 +38,12 @@ func TestUnwritable(t *testing.T) {
 		"the writer's, not all": {[]*metadata.Partition{led(StateTopic, 0), led(transactionTopic, 1-writer), gone(transactionTopic, writer, all, 3)}, []int32{1, 2}, []string{
 			"cannot be written: __transaction_state-0 has no leader; bring back broker 3, which has all data. ",
 			"transactions of every application", lastBrokerPage,
-			": kafka-leader-election.sh --bootstrap-server b:1,c:2 --election-type UNCLEAN --topic __transaction_state --partition 0",
+			": kafka-leader-election.sh --bootstrap-server b:1,b:2 --election-type UNCLEAN --topic __transaction_state --partition 0",
 		}},
 		"everything": {[]*metadata.Partition{gone(StateTopic, 0, all, 3), gone(transactionTopic, 0, all, 2, 3), gone(transactionTopic, 1, all, 2, 3)}, []int32{1}, []string{
 			"partitions 0, 1 of __transaction_state have no leader; bring back broker 2 or 3, which has all data; " + StateTopic + "-0 has no leader; bring back broker 3",
-			"for p in 0 1; do kafka-leader-election.sh --bootstrap-server b:1,c:2 --election-type UNCLEAN --topic __transaction_state --partition $p; done; " +
-				"kafka-leader-election.sh --bootstrap-server b:1,c:2 --election-type UNCLEAN --topic " + StateTopic + " --partition 0",
+			"for p in 0 1; do kafka-leader-election.sh --bootstrap-server b:1 --election-type UNCLEAN --topic __transaction_state --partition $p; done; " +
+				"kafka-leader-election.sh --bootstrap-server b:1 --election-type UNCLEAN --topic " + StateTopic + " --partition 0",
 		}},
 		"the state only": {[]*metadata.Partition{gone(StateTopic, 0, all, 3), led(transactionTopic, 0), led(transactionTopic, 1)}, []int32{1}, []string{
 			"the mirrors' latest states", "--topic " + StateTopic + " --partition 0",
@@ -55,11 +55,12 @@ func TestUnwritable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			img := metadata.NewImage(virtual)
-			s := &Store{cfg: StoreConfig{Virtual: virtual, Bootstrap: []string{"b:1", "c:2"}}, img: img}
+			s := &Store{cfg: StoreConfig{Virtual: virtual, Listener: "INTERNAL"}, img: img}
 			var brokers []metadata.Broker
 			for _, b := range tt.alive {
-				brokers = append(brokers, metadata.Broker{ID: b})
+				brokers = append(brokers, metadata.Broker{ID: b, Endpoints: []metadata.Endpoint{{Name: "CLIENT", Host: "sidecar", Port: 9}, {Name: "INTERNAL", Host: "b", Port: uint16(b)}}})
 			}
+			brokers = append(brokers, metadata.Broker{ID: 4, Fenced: true, Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: "no", Port: 1}}}, metadata.Broker{ID: 10001, Endpoints: []metadata.Endpoint{{Name: "INTERNAL", Host: "no", Port: 1}}})
 			img.Set(tt.parts, brokers, nil)
 			err := s.Unwritable()
 			if tt.says == nil {

@@ -41,9 +41,9 @@ type StoreConfig struct {
 	// Opts reach the brokers: seeds and security. The state topic's leaders are real
 	// brokers, found by the addresses they advertise on that listener.
 	Opts []kgo.Opt
-	// Bootstrap is where operators reach the brokers with Kafka's own tools, for what they are told to
-	// do; without it a variable stands in its place.
-	Bootstrap []string
+	// Listener is the one that brokers use among themselves: there operators reach them around the sidecars
+	// with Kafka's own tools, for what they are told to do.
+	Listener string
 }
 
 // Store reads all of the state topic into a View and writes to it. Nothing here decides

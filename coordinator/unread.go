@@ -16,7 +16,7 @@ func (s *Store) Unread() error {
 	if id, ok := s.img.Topic(StateTopic); ok {
 		if t := leaderlessOf(s.img, StateTopic); len(t.parts) > 0 {
 			return refuse(kerr.CoordinatorLoadInProgress.Code, "the state of the mirrors cannot be read: %s. Only if that broker never comes back, give up what it alone has (%s): %s",
-				t.waits(s.cfg.Virtual), lastBrokerPage, t.giveUp(s.img, s.cfg.Bootstrap))
+				t.waits(s.cfg.Virtual), lastBrokerPage, t.giveUp(s.img, s.bootstrap()))
 		}
 		for _, p := range s.img.TopicPartitions(id) {
 			// A new leader with too few in sync does not say where its log ends (OFFSET_NOT_AVAILABLE; its

@@ -45,7 +45,7 @@ func (e *eviction) parts(ctx context.Context, cluster string, caughtUp <-chan st
 		}
 	}()
 	opts := append(slices.Clone(e.cfg.Opts), kgo.SeedBrokers(e.addresses(home.Listener)...))
-	store, err := coordinator.NewStore(coordinator.StoreConfig{Partitions: 1, ReplicationFactor: 1, Virtual: e.cfg.Virtual, Self: self, Opts: opts}, e.img, e.ctl, e.log)
+	store, err := coordinator.NewStore(coordinator.StoreConfig{Partitions: 1, ReplicationFactor: 1, Virtual: e.cfg.Virtual, Self: self, Opts: opts, Listener: home.Listener}, e.img, e.ctl, e.log)
 	if err != nil {
 		return nil, err
 	}

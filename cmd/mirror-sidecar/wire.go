@@ -307,7 +307,7 @@ func newBroker(cfg *config.Sidecar, c *cluster, cl *clients, ctl *controller.Cli
 func newStore(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, ctl *controller.Client, log *slog.Logger) (*coordinator.Store, error) {
 	s, err := coordinator.NewStore(coordinator.StoreConfig{
 		Partitions: cfg.StatePartitions, ReplicationFactor: cfg.StateReplicationFactor,
-		Virtual: cfg.VirtualOffset, Self: cfg.VirtualOffset.Of(c.home.ID), Opts: cl.seeds, Bootstrap: cfg.HomeBroker,
+		Virtual: cfg.VirtualOffset, Self: cfg.VirtualOffset.Of(c.home.ID), Opts: cl.seeds, Listener: c.home.Listener,
 	}, c.image, ctl, log)
 	if err != nil {
 		return nil, err
