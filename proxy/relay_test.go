@@ -197,6 +197,34 @@ func TestBadFramesEndTheConnection(t *testing.T) {
 	}
 }
 
+// Of no API that needs interception a version passes that cannot be read.
+func TestNoVersionPassesThatCannotBeRead(t *testing.T) {
+	b := startBroker(t, echo)
+	for _, virtual := range []bool{false, true} {
+		var s setup
+		s.cfg.Virtual = virtual
+		s.deps.Log, s.deps.Mirror = discardLog(), &fakeHandler{}
+		p, addr := s.start(t, b)
+		for key, r := range p.rows {
+			if key == keyAPIVersions {
+				continue // answered, see TestApiVersions
+			}
+			for _, version := range []int16{r.max + 1, -1} {
+				c := dial(t, addr)
+				head := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, uint16(key)), uint16(version))
+				if _, err := c.Write(frameOf(append(head, 0, 0, 0, 1, 0xff, 0xff, 0, 0, 0, 0, 0, 0))); err != nil {
+					t.Fatal(err)
+				}
+				c.wantClosed()
+				c.Close()
+			}
+		}
+	}
+	if got := b.requests(); len(got) > 0 {
+		t.Errorf("the broker got %v", got)
+	}
+}
+
 func TestOutOfStepResponseEndsTheConnection(t *testing.T) {
 	b := startBroker(t, func(_ net.Conn, _ header, frame []byte) []byte {
 		return frameOf([]byte{0, 0, 0, 99, 1, 2, 3})
