@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol/wire"
@@ -232,12 +233,24 @@ func (c *Coordinator) Mirror(ctx context.Context, name string) (syncs.Mirror, er
 		if t.Desired != Mirroring || t.Fault != "" {
 			list = &out.Held
 		}
-		*list = append(*list, syncs.Topic{Name: t.Name, ID: t.TopicID})
+		*list = append(*list, syncs.Topic{Name: t.Name, ID: t.TopicID, Truncating: c.truncating(t)})
 	}
 	return out, nil
 }
 
 // running tells whether a mirror's topic is looked after at all: it was not stopped, no other
+// truncating returns the partitions of a topic that have not begun to mirror.
+func (c *Coordinator) truncating(t Topic) (out []int32) {
+	begun := func(s State) bool { return s != Unknown && s != LogTruncation && s != Stopped }
+	for _, p := range c.img.TopicPartitions(t.TopicID) {
+		s, _ := c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
+		if !begun(s.State) || s.State == Failed && !begun(s.Previous) {
+			out = append(out, p.Partition)
+		}
+	}
+	return out
+}
+
 // mirror has it, and its start was not refused. It may be paused.
 func (c *Coordinator) running(t Topic) bool {
 	_, elsewhere := c.elsewhere(t)

@@ -109,7 +109,9 @@ type groupRound struct {
 	topics map[string]Topic
 	ranges map[offsets.Partition]offsets.Range
 	owned  map[string]int64
-	keep   time.Duration // how long offsets are kept here
+	fresh  map[string]bool // topics whose groups were never looked at before
+	part   bool            // not everything that was asked for is known
+	keep   time.Duration   // how long offsets are kept here
 
 	report Report
 	errs   []error
@@ -125,6 +127,12 @@ func (r *groupRound) fail(group string, err error) {
 	if r.acts() {
 		r.g.cfg.Ledger.Failed(r.m.Name, policy.Groups, group, err)
 	}
+}
+
+// unknown records that not all of something is known.
+func (r *groupRound) unknown(what string, err error) {
+	r.part = true
+	r.errs = append(r.errs, fmt.Errorf("%s: %w", what, err))
 }
 
 func (r *groupRound) skip(group, why string) {
@@ -153,18 +161,21 @@ func (r *groupRound) run(ctx context.Context) (Report, error) {
 	}
 	r.keep = r.g.retention.get(ctx)
 
+	r.fresh = map[string]bool{}
+	for name, t := range r.topics {
+		_, looked := r.owned[groupItem(t, "")]
+		r.fresh[name] = !looked
+	}
 	source, listErr := offsets.List(ctx, r.src)
 	if listErr != nil {
-		r.errs = append(r.errs, fmt.Errorf("groups of the source: %w", listErr))
+		r.unknown("groups of the source", listErr)
 	}
 	read := r.read(ctx, source)
 	if listErr == nil {
 		r.releaseGone(source)
 	}
-	if len(read) > 0 {
-		if err := r.decide(ctx, read); err != nil {
-			return r.report, err
-		}
+	if err := r.decide(ctx, read); err != nil {
+		return r.report, err
 	}
 	if !r.acts() {
 		for _, p := range r.plans {
@@ -173,6 +184,9 @@ func (r *groupRound) run(ctx context.Context) (Report, error) {
 		return r.report, joined(r.errs)
 	}
 	r.commit(ctx)
+	if !r.part && ctx.Err() == nil {
+		r.looked()
+	}
 	r.own(ctx)
 	return r.report, joined(r.errs)
 }
@@ -209,7 +223,12 @@ func (r *groupRound) decide(ctx context.Context, source []offsets.Group) error {
 	var err error
 	if r.ranges, err = offsets.Ranges(ctx, r.dst, slices.Sorted(maps.Keys(r.topics))); err != nil {
 		// The partitions that are known go on.
-		r.errs = append(r.errs, fmt.Errorf("what is mirrored here: %w", err))
+		r.unknown("what is mirrored here", err)
+	}
+	for _, t := range r.topics {
+		for _, p := range t.Truncating {
+			delete(r.ranges, offsets.Partition{Topic: t.Name, Partition: p})
+		}
 	}
 	here, unread, err := r.readHere(ctx, source)
 	if err != nil {
@@ -250,7 +269,7 @@ func (r *groupRound) readHere(ctx context.Context, source []offsets.Group) (here
 	if err != nil {
 		// A broker that is down leads no groups for long. Whether a group that is not listed has
 		// members its coordinator says when something is committed.
-		r.errs = append(r.errs, fmt.Errorf("groups here: %w", err))
+		r.unknown("groups here", err)
 	}
 	here = map[string]offsets.Group{}
 	var ask []offsets.Group
@@ -306,6 +325,7 @@ func (r *groupRound) plan(source, here offsets.Group) {
 	}
 	p := offsets.PlanGroup(offsets.Facts{
 		Source: source, Here: here, Ranges: r.ranges,
+		Fresh: func(topic string) bool { return r.fresh[topic] },
 		Wrote: func(p offsets.Partition) (int64, bool) { return r.mem.wrote(source.Name, p) },
 		Removed: func(topic string) bool {
 			item := groupItem(r.topics[topic], source.Name)

@@ -12,7 +12,8 @@ import (
 
 // groupItem names what a mirror has written to: a group's offsets in one topic. The topic's id is
 // in it, for Kafka drops a deleted topic's offsets: those of the next topic of that name were not
-// taken away by anybody.
+// taken away by anybody. With no group it says that all groups of the topic were looked at since
+// its start.
 func groupItem(t Topic, group string) string { return t.ID.String() + "/" + group }
 
 // groupOfItem is the group of an item, and its topic's id.
@@ -37,6 +38,16 @@ func (r *groupRound) mine(topic, group string, now time.Time) {
 	}
 }
 
+// looked notes that the groups of topics were looked at: what is committed from now on by others
+// was read in the log of the mirror.
+func (r *groupRound) looked() {
+	for name, t := range r.topics {
+		if r.fresh[name] && len(t.Truncating) == 0 {
+			r.add = append(r.add, groupItem(t, ""))
+		}
+	}
+}
+
 // release gives up a group: if it is copied again one day, it is copied anew.
 func (r *groupRound) release(group string) {
 	if !r.acts() {
@@ -51,7 +62,7 @@ func (r *groupRound) releaseGone(source map[string]offsets.Group) {
 	if !r.acts() {
 		return
 	}
-	r.releaseIf(func(_, g string) bool { _, exists := source[g]; return !exists })
+	r.releaseIf(func(_, g string) bool { _, exists := source[g]; return !exists && g != "" })
 }
 
 // releaseStopped gives up topics that are stopped, or gone: what becomes of their groups is for

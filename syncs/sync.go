@@ -43,6 +43,8 @@ func (m Mirror) Question(here string, why policyv1.Round_Why) policy.Question {
 type Topic struct {
 	Name string
 	ID   ids.UUID
+	// Truncating are partitions whose log here is not the source's yet.
+	Truncating []int32
 }
 
 // Mirrors is what syncs need of the coordinator.

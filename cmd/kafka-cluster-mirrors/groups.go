@@ -4,25 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
 	"strings"
-
-	"github.com/twmb/franz-go/pkg/kadm"
+	"text/tabwriter"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
+	"github.com/cluster-mirroring/mirror-sidecar/syncs/offsets"
+)
+
+// The keys of a mirror that say which groups it means.
+const (
+	groupsIncludeKey = "mirror.groups.include"
+	groupsExcludeKey = "mirror.groups.exclude"
+	groupsPolicyKey  = "mirror.policy.groups"
 )
 
 // groupOutcome is what became of one group of the source.
 type groupOutcome struct {
-	Group      string `json:"group"`
-	Partitions int    `json:"partitions"`
-	Skipped    string `json:"skipped,omitempty"` // why
+	Group      string        `json:"group"`
+	Type       string        `json:"type"`
+	Partitions int           `json:"partitions"`
+	Skipped    string        `json:"skipped,omitempty"` // why
+	Offsets    []groupOffset `json:"offsets,omitempty"`
+}
+
+// groupOffset is where a group stands in a partition here; -1 is nowhere.
+type groupOffset struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Source    int64  `json:"source"`
+	Before    int64  `json:"before"`
+	After     int64  `json:"after"`
+	Kept      string `json:"kept,omitempty"` // why it was not moved
 }
 
 // groupMove is a group's offsets as they shall be here.
 type groupMove struct {
 	groupOutcome
-	offsets kadm.Offsets
+	plan offsets.Plan
 }
 
 type groupMoves []groupMove
@@ -52,109 +74,183 @@ func (g groupMoves) text(verb string) string {
 	return text
 }
 
-// groupFilter tells which groups the mirror's configuration means.
-func (s *switchover) groupFilter(ctx context.Context) (include, exclude config.Pattern, err error) {
-	rows, err := s.o.fetchConfigs(ctx, s.cl, "mirror.groups.include", "mirror.groups.exclude")
+// write lists where groups stood and stand, as far as anybody reads.
+func (g groupMoves) write(out io.Writer) error {
+	const shown = 40
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	rows := 0
+	for _, m := range g {
+		for _, o := range m.Offsets {
+			if rows++; rows > shown {
+				continue
+			}
+			if rows == 1 {
+				fmt.Fprintln(w, "  GROUP\tTOPIC\tPARTITION\tSOURCE\tBEFORE\tAFTER\tKEPT")
+			}
+			fmt.Fprintf(w, "  %s\t%s\t%d\t%d\t%s\t%s\t%s\n", m.Group, o.Topic, o.Partition, o.Source, offsetText(o.Before), offsetText(o.After), dash(o.Kept))
+		}
+	}
+	if rows > shown {
+		fmt.Fprintf(w, "  and %d more; --json lists all\n", rows-shown)
+	}
+	return w.Flush()
+}
+
+func offsetText(n int64) string {
+	if n < 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
+
+// groupFilter tells which groups the mirror's configuration means. ours is false if other policies
+// than the built-in one decide on that.
+func (s *switchover) groupFilter(ctx context.Context) (include, exclude config.Pattern, ours bool, err error) {
+	rows, err := s.o.fetchConfigs(ctx, s.cl, groupsIncludeKey, groupsExcludeKey, groupsPolicyKey)
 	if err != nil {
-		return include, exclude, fmt.Errorf("which groups the mirror means: %w", err)
+		return include, exclude, false, fmt.Errorf("which groups the mirror means: %w", err)
 	}
+	values := map[string]string{}
 	for _, r := range rows {
-		p, err := config.ParsePattern(deref(r.Value))
-		if err != nil {
-			return include, exclude, err
-		}
-		switch r.Name {
-		case "mirror.groups.include":
-			include = p
-		case "mirror.groups.exclude":
-			exclude = p
+		if r.Value != nil {
+			values[r.Name] = *r.Value
 		}
 	}
-	return include, exclude, nil
+	if include, err = config.ParsePattern(values[groupsIncludeKey]); err != nil {
+		return include, exclude, false, err
+	}
+	exclude, err = config.ParsePattern(values[groupsExcludeKey])
+	return include, exclude, policy.BuiltInOnly(values, policy.Groups), err
 }
 
 // planGroups reads the groups of the source and what they would be here.
 func (s *switchover) planGroups(ctx context.Context) (groupMoves, error) {
-	include, exclude, err := s.groupFilter(ctx)
+	include, exclude, ours, err := s.groupFilter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	listed, err := s.srcAdmin.ListGroups(ctx)
+	listed, err := offsets.List(ctx, s.src)
 	if err != nil {
 		return nil, fmt.Errorf("groups of the source: %w", err)
 	}
-	names := pickGroups(listed, include, exclude)
-	if len(names) == 0 {
-		return nil, nil
+	source, err := fetchOffsets(ctx, s, listed, func(name string) bool {
+		return listed[name].Type != offsets.Streams && include.Match(name) && !exclude.Match(name)
+	})
+	if err != nil || len(source) == 0 {
+		return nil, err
 	}
-	dst := kadm.NewClient(s.cl)
-	here, err := dst.ListGroups(ctx)
+	ranges, err := offsets.Ranges(ctx, s.cl, s.moving)
+	if err != nil {
+		return nil, fmt.Errorf("what is mirrored here: %w", err)
+	}
+	here, err := s.groupsHere(ctx, source)
+	if err != nil {
+		return nil, err
+	}
+	var moves groupMoves
+	for _, g := range source {
+		plan := offsets.PlanGroup(offsets.Facts{Source: g, Here: here[g.Name], Ranges: ranges})
+		if plan.Outside() {
+			continue // it reads other topics
+		}
+		if !ours && plan.Skipped == "" {
+			plan.Skipped = "left to " + groupsPolicyKey + ", which the mirror asks when it stops"
+		}
+		moves = append(moves, groupMove{outcomeOf(plan), plan})
+	}
+	return moves, moves.findEpochs(ctx, s, ranges)
+}
+
+// fetchOffsets returns the groups that are picked, with their offsets, in order.
+func fetchOffsets(ctx context.Context, s *switchover, listed map[string]offsets.Group, pick func(name string) bool) ([]offsets.Group, error) {
+	var picked []offsets.Group
+	for _, name := range slices.Sorted(maps.Keys(listed)) {
+		if pick(name) {
+			picked = append(picked, listed[name])
+		}
+	}
+	source, failed := offsets.Fetch(ctx, s.src, picked)
+	return source, firstOf(failed, "at the source")
+}
+
+// groupsHere returns the groups here of the same names as those of the source.
+func (s *switchover) groupsHere(ctx context.Context, source []offsets.Group) (map[string]offsets.Group, error) {
+	here, err := offsets.List(ctx, s.cl)
 	if err != nil {
 		return nil, fmt.Errorf("groups here: %w", err)
 	}
-	starts, err := offsetsOf(dst.ListStartOffsets(ctx, s.moving...))
-	if err != nil {
-		return nil, fmt.Errorf("starts of the topics here: %w", err)
+	var ask []offsets.Group
+	for _, g := range source {
+		// Of another type it has no offsets that could be compared.
+		if h, ok := here[g.Name]; ok && h.Type != offsets.Streams && (h.Type == offsets.Share) == (g.Type == offsets.Share) {
+			ask = append(ask, h)
+		}
 	}
-	ends, err := offsetsOf(dst.ListEndOffsets(ctx, s.moving...))
-	if err != nil {
-		return nil, fmt.Errorf("ends of the topics here: %w", err)
+	filled, failed := offsets.Fetch(ctx, s.cl, ask)
+	for _, g := range filled {
+		here[g.Name] = g
 	}
-	var moves groupMoves
-	fetched := s.srcAdmin.FetchManyOffsets(ctx, names...)
-	for _, name := range names {
-		r := fetched[name]
-		if r.Err != nil {
-			return nil, fmt.Errorf("offsets of group %s at the source: %w", name, r.Err)
-		}
-		m := groupMove{groupOutcome: groupOutcome{Group: name}, offsets: kadm.Offsets{}}
-		for _, o := range r.Fetched.Sorted() {
-			tp := topicPartition{o.Topic, o.Partition}
-			end, ok := ends[tp]
-			if o.Err != nil {
-				return nil, fmt.Errorf("offset of group %s in %s-%d at the source: %w", name, o.Topic, o.Partition, o.Err)
-			}
-			if !ok || o.At < 0 {
-				continue
-			}
-			m.Partitions++
-			m.offsets.Add(kadm.Offset{
-				Topic: o.Topic, Partition: o.Partition, At: max(starts[tp], min(o.At, end)), LeaderEpoch: -1, Metadata: o.Metadata,
-			})
-		}
-		if m.Partitions == 0 {
-			continue // it reads other topics
-		}
-		if state := here[name].State; state != "" && state != "Empty" && state != "Dead" {
-			m.Skipped = "active here: " + state
-		}
-		moves = append(moves, m)
-	}
-	return moves, nil
+	return here, firstOf(failed, "here")
 }
 
-// pickGroups leaves out what has no offsets of this kind.
-func pickGroups(listed kadm.ListedGroups, include, exclude config.Pattern) []string {
-	var names []string
-	for _, g := range listed {
-		if g.GroupType == "share" || g.GroupType == "streams" || !include.Match(g.Group) || exclude.Match(g.Group) {
-			continue
-		}
-		names = append(names, g.Group)
+func firstOf(failed map[string]error, where string) error {
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		return fmt.Errorf("offsets of group %s %s: %w", name, where, failed[name])
 	}
-	slices.Sort(names)
-	return names
+	return nil
+}
+
+func outcomeOf(p offsets.Plan) groupOutcome {
+	out := groupOutcome{Group: p.Group.Name, Type: string(p.Group.Type), Skipped: p.Skipped}
+	add := func(tp offsets.Partition, before, after int64, kept string) {
+		out.Offsets = append(out.Offsets, groupOffset{tp.Topic, tp.Partition, p.Group.Positions[tp].At, before, after, kept})
+	}
+	for _, m := range slices.Concat(p.Moves, p.Same) {
+		after := m.To
+		if p.Skipped != "" {
+			after = m.From
+		}
+		add(m.Partition, m.From, after, "")
+	}
+	for _, k := range p.Kept {
+		add(k.Partition, k.Here, k.Here, k.Reason)
+	}
+	slices.SortFunc(out.Offsets, func(a, b groupOffset) int {
+		return offsets.Partition{Topic: a.Topic, Partition: a.Partition}.Compare(offsets.Partition{Topic: b.Topic, Partition: b.Partition})
+	})
+	out.Partitions = len(out.Offsets)
+	return out
+}
+
+// findEpochs gives the moves their leader epochs. Without one an offset is as good for any consumer
+// that has not to notice a lost record.
+func (g groupMoves) findEpochs(ctx context.Context, s *switchover, ranges map[offsets.Partition]offsets.Range) error {
+	var moves []*offsets.Move
+	for i := range g {
+		for j := range g[i].plan.Moves {
+			moves = append(moves, &g[i].plan.Moves[j])
+		}
+	}
+	if err := offsets.Epochs(ctx, s.cl, ranges, moves); err != nil {
+		s.p.show(fmt.Sprintf("some offsets are committed without a leader epoch: %v", err))
+	}
+	return ctx.Err()
 }
 
 func (s *switchover) moveGroups(ctx context.Context, moves groupMoves) error {
-	dst := kadm.NewClient(s.cl)
 	var errs []error
-	for _, m := range moves {
-		if m.Skipped != "" {
+	for i := range moves {
+		m := &moves[i]
+		if m.Skipped != "" || len(m.plan.Moves) == 0 {
 			continue
 		}
 		s.p.show("moving the offsets of group " + m.Group)
-		err := dst.CommitAllOffsets(ctx, m.Group, m.offsets)
+		done, err := offsets.Commit(ctx, s.cl, m.plan.Group, m.plan.Moves)
+		m.took(done)
+		if errors.Is(err, offsets.ErrActive) {
+			m.Skipped = err.Error() // its consumers are here by now, and go on where they are
+			continue
+		}
 		// After an error too: some of it may be done.
 		s.moved = append(s.moved, m.Group)
 		if err != nil {
@@ -162,4 +258,18 @@ func (s *switchover) moveGroups(ctx context.Context, moves groupMoves) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// took corrects what was planned by what was done.
+func (m *groupMove) took(done []offsets.Move) {
+	after := map[offsets.Partition]bool{}
+	for _, d := range done {
+		after[d.Partition] = true
+	}
+	for i := range m.Offsets {
+		o := &m.Offsets[i]
+		if o.After != o.Before && !after[offsets.Partition{Topic: o.Topic, Partition: o.Partition}] {
+			o.After = o.Before
+		}
+	}
 }

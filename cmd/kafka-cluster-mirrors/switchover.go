@@ -130,6 +130,14 @@ func (s *switchover) step(name, format string, args ...any) {
 	}
 }
 
+// list says where groups stood and stand.
+func (s *switchover) list(moves groupMoves) error {
+	if s.o.json {
+		return nil // the report does
+	}
+	return moves.write(s.out)
+}
+
 func (s *switchover) describe(ctx context.Context) (protocol.DescribedMirror, error) {
 	mirrors, err := s.o.fetchMirrors(ctx, s.cl)
 	if err != nil {
@@ -240,6 +248,9 @@ func (s *switchover) plan(ctx context.Context, m protocol.DescribedMirror) error
 		}
 		s.report.Groups = moves.outcomes()
 		s.step("groups", "%s", moves.text("would be moved"))
+		if err := s.list(moves); err != nil {
+			return err
+		}
 	}
 	s.step("stop", "%s would be stopped", plural(len(s.moving), "topic"))
 	return nil
@@ -289,22 +300,31 @@ func (s *switchover) move(ctx context.Context) (asked bool, err error) {
 	if err := s.drain(ctx); err != nil {
 		return false, err
 	}
-	if s.o.skipGroups {
-		s.step("groups", "left alone")
-	} else {
-		moves, err := s.planGroups(ctx)
-		if err != nil {
+	var moves groupMoves
+	if !s.o.skipGroups {
+		if moves, err = s.planGroups(ctx); err != nil {
 			return false, err
 		}
 		s.report.Groups = moves.outcomes()
-		if err := s.moveGroups(ctx, moves); err != nil {
+	}
+	// The fence must have held until here, or something may have been written meanwhile. It is
+	// asked for before the offsets too: nothing is committed for a switchover that is given up.
+	if err := s.fenceHeld(ctx); err != nil {
+		return false, err
+	}
+	if s.o.skipGroups {
+		s.step("groups", "left alone")
+	} else {
+		err := s.moveGroups(ctx, moves)
+		s.report.Groups = moves.outcomes()
+		if err != nil {
 			return false, err
 		}
 		s.step("groups", "%s", moves.text("moved"))
-	}
-	// The fence must have held until here, or something may have been written meanwhile.
-	if s.fence != nil {
-		if err := s.fence.held(ctx); err != nil {
+		if err := s.list(moves); err != nil {
+			return false, err
+		}
+		if err := s.fenceHeld(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -312,6 +332,13 @@ func (s *switchover) move(ctx context.Context) (asked bool, err error) {
 		return true, err
 	}
 	return true, s.keepFence(ctx)
+}
+
+func (s *switchover) fenceHeld(ctx context.Context) error {
+	if s.fence == nil {
+		return nil
+	}
+	return s.fence.held(ctx)
 }
 
 // drain waits until the source stands still and all of it is here.

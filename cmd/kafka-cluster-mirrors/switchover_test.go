@@ -117,6 +117,35 @@ func (c *cluster) reply(req kmsg.Request) kmsg.Response {
 			resp.Coordinators = append(resp.Coordinators, rc)
 		}
 		return resp
+	case *kmsg.DescribeShareGroupOffsetsRequest:
+		resp := kmsg.NewPtrDescribeShareGroupOffsetsResponse()
+		for _, g := range r.Groups {
+			rg := kmsg.NewDescribeShareGroupOffsetsResponseGroup()
+			rg.GroupID = g.GroupID
+			if at, ok := c.committed[g.GroupID]; ok {
+				rt := kmsg.NewDescribeShareGroupOffsetsResponseGroupTopic()
+				rp := kmsg.NewDescribeShareGroupOffsetsResponseGroupTopicPartition()
+				rt.Topic, rp.StartOffset = "orders", at
+				rt.Partitions = append(rt.Partitions, rp)
+				rg.Topics = append(rg.Topics, rt)
+			}
+			resp.Groups = append(resp.Groups, rg)
+		}
+		return resp
+	case *kmsg.AlterShareGroupOffsetsRequest:
+		resp := kmsg.NewPtrAlterShareGroupOffsetsResponse()
+		for _, t := range r.Topics {
+			rt := kmsg.NewAlterShareGroupOffsetsResponseTopic()
+			rt.Topic = t.Topic
+			for _, p := range t.Partitions {
+				rp := kmsg.NewAlterShareGroupOffsetsResponseTopicPartition()
+				rp.Partition = p.Partition
+				rt.Partitions = append(rt.Partitions, rp)
+				c.committed[r.GroupID] = p.StartOffset
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp
 	case *kmsg.OffsetFetchRequest:
 		resp := kmsg.NewPtrOffsetFetchResponse()
 		for _, g := range r.Groups {
@@ -183,7 +212,7 @@ func pair(t *testing.T) (src, dst *cluster) {
 	src.start, src.end, src.stable = 0, 100, 100
 	dst.start, dst.end, dst.stable = 10, 100, 100
 	src.groups = map[string]string{"idle": "Empty", "busy": "Stable", "ahead": "Empty", "elsewhere": "Empty", "shared": "Empty"}
-	src.committed = map[string]int64{"idle": 42, "busy": 50, "ahead": 7}
+	src.committed = map[string]int64{"idle": 42, "busy": 50, "ahead": 7, "shared": 30}
 	dst.groups = map[string]string{"busy": "Stable", "idle": "Empty"}
 	dst.mirror = func(c *cluster) protocol.DescribedMirror {
 		state := coordinator.Mirroring
@@ -212,7 +241,7 @@ func TestSwitchover(t *testing.T) {
 		t.Errorf("the fence is left for %s", src.fenced)
 	}
 	// Offsets are kept inside of the log that is here; who is active here is left alone.
-	if dst.committed["idle"] != 42 || dst.committed["ahead"] != 10 || len(dst.committed) != 2 {
+	if dst.committed["idle"] != 42 || dst.committed["ahead"] != 10 || dst.committed["shared"] != 30 || len(dst.committed) != 3 {
 		t.Errorf("committed %v", dst.committed)
 	}
 
@@ -262,7 +291,7 @@ func TestSwitchoverUndoneAfterGroups(t *testing.T) {
 		src, dst := pair(t)
 		src.plain, dst.forbidden = plain, "idle"
 		out := runFake(t, dst.fake, switchoverArgs())
-		want := "offsets were committed here for 2 groups: ahead, idle; nothing else was changed"
+		want := "offsets were committed here for 3 groups: ahead, idle, shared; nothing else was changed"
 		if !plain {
 			want += ", and writes at the source are allowed again"
 		}

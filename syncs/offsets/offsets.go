@@ -12,7 +12,8 @@ type Partition struct {
 	Partition int32
 }
 
-func (p Partition) compare(o Partition) int {
+// Compare orders partitions by topic and number.
+func (p Partition) Compare(o Partition) int {
 	return cmp.Or(strings.Compare(p.Topic, o.Topic), cmp.Compare(p.Partition, o.Partition))
 }
 
@@ -63,6 +64,6 @@ func Sorted[V any](m map[Partition]V) []Partition {
 	for p := range m {
 		out = append(out, p)
 	}
-	slices.SortFunc(out, Partition.compare)
+	slices.SortFunc(out, Partition.Compare)
 	return out
 }

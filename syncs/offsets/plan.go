@@ -14,6 +14,9 @@ type Facts struct {
 	// Wrote tells what was committed here last by whoever asks. Everything else that is here was
 	// committed by somebody who reads here. Nil if nothing is remembered.
 	Wrote func(Partition) (at int64, ok bool)
+	// Fresh tells that a topic is mirrored only now: what is committed here is of the log that the
+	// source's takes the place of. Nil if nothing is.
+	Fresh func(topic string) bool
 	// Removed tells that what was committed here for a topic has been deleted since, on purpose.
 	// Nil if that is not known.
 	Removed func(topic string) bool
@@ -33,6 +36,8 @@ type Move struct {
 // Kept is an offset that is not committed although the source has another one.
 type Kept struct {
 	Partition
+	// Here is what is committed here, -1 if nothing is.
+	Here   int64
 	Reason string
 }
 
@@ -56,7 +61,7 @@ func (p Plan) Outside() bool { return len(p.Moves)+len(p.Same)+len(p.Kept) == 0 
 // No group moves past what is mirrored, nor before where the log begins. What somebody has
 // committed who reads here is only ever moved forward, so nobody reads twice what was read here;
 // what was copied from the source follows the source both ways, for an operator may reset a group
-// there.
+// there; and what is left from before a topic was mirrored gives way to the source's.
 func PlanGroup(f Facts) Plan {
 	plan := Plan{Group: f.Source, Skipped: unfit(f.Source, f.Here)}
 	for _, p := range Sorted(f.Source.Positions) {
@@ -79,7 +84,7 @@ func PlanGroup(f Facts) Plan {
 		case m.From == m.To:
 			plan.Same = append(plan.Same, m)
 		case why != "":
-			plan.Kept = append(plan.Kept, Kept{p, why})
+			plan.Kept = append(plan.Kept, Kept{p, m.From, why})
 		default:
 			plan.Moves = append(plan.Moves, m)
 		}
@@ -95,7 +100,11 @@ func keep(f Facts, m Move) string {
 		}
 		return ""
 	}
-	if m.To > m.From {
+	// Nobody has read here what is not here: the log was another one, or has lost its end.
+	if m.To > m.From || m.From > f.Ranges[m.Partition].End {
+		return ""
+	}
+	if f.Fresh != nil && f.Fresh(m.Topic) {
 		return ""
 	}
 	if f.Wrote != nil {
