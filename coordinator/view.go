@@ -65,6 +65,7 @@ type PartitionState struct {
 	ErrorMessage string
 	Since        int64 // milliseconds since 1970, the record's timestamp
 
+	told int64      // when a record last said something new, state or not
 	tags []wire.Tag // a newer sidecar's fields, kept as they came
 }
 
@@ -82,12 +83,24 @@ type Change struct {
 	Mirrors    []string
 	Topics     []ids.UUID // this cluster's topic ids
 	Partitions []ids.TopicPartition
+	// States are the changes of partitions' states, in the order in which they were recorded.
+	States []StateChange
 	// Reset says that anything may have changed: the state topic was read anew.
 	Reset bool
 }
 
 func (c Change) empty() bool {
 	return !c.Reset && len(c.Mirrors) == 0 && len(c.Topics) == 0 && len(c.Partitions) == 0
+}
+
+// StateChange is a state record that says something new to people: another state, detail or error.
+type StateChange struct {
+	Mirror         string
+	Topic          string // "" if no topic record names it
+	TopicPartition ids.TopicPartition
+	From           State          // Unknown if there was none
+	To             PartitionState // its State is Unknown if the record was removed
+	At             int64          // milliseconds since 1970
 }
 
 // record is one record of the state topic in this package's types. A nil value is a
@@ -420,13 +433,25 @@ func (v *View) applyOne(r record, c *Change) {
 		c.Mirrors = append(c.Mirrors, r.topic.mirror)
 	case kindState:
 		c.Partitions = append(c.Partitions, r.partition.tp)
+		old, had := v.states[r.partition]
 		s, ok := r.value.(PartitionState)
 		if !ok {
 			delete(v.states, r.partition)
+			if had {
+				c.States = append(c.States, v.stateChange(r, old.State, PartitionState{State: Unknown}))
+			}
 			return
 		}
-		s.Since = r.since
-		if old, ok := v.states[r.partition]; ok && old.State == s.State {
+		s.Since, s.told = r.since, r.since
+		switch {
+		case !had:
+			c.States = append(c.States, v.stateChange(r, Unknown, s))
+		case old.State != s.State || old.Detail != s.Detail || old.ErrorMessage != s.ErrorMessage:
+			c.States = append(c.States, v.stateChange(r, old.State, s))
+		default:
+			s.told = old.told
+		}
+		if had && old.State == s.State {
 			s.Since = old.Since
 		}
 		v.states[r.partition] = s
@@ -444,6 +469,23 @@ func (v *View) applyOne(r record, c *Change) {
 			delete(v.owned, r.owned)
 		}
 	}
+}
+
+// stateChange names the topic while it can be named. v.mu is held.
+func (v *View) stateChange(r record, from State, to PartitionState) StateChange {
+	return StateChange{
+		Mirror: r.partition.mirror, Topic: v.topicName(r.partition), TopicPartition: r.partition.tp, From: from, To: to, At: r.since,
+	}
+}
+
+// topicName returns the name of a partition's topic, "" if no record of its mirror has it. v.mu is held.
+func (v *View) topicName(k partitionKey) string {
+	for _, t := range v.byID[k.tp.TopicID] {
+		if t.mirror == k.mirror {
+			return t.topic
+		}
+	}
+	return ""
 }
 
 // mergeLineage merges a record that was read into what is known (R11). A write of the
