@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ const (
 	pluginConfig  = "config."
 
 	defaultPluginTimeout = 5 * time.Second
+	maxPluginTimeout     = 600_000 // ms
 	maxPluginName        = 64
 )
 
@@ -75,7 +75,7 @@ func (s *Sidecar) takePluginKey(key, value string) (bool, error) {
 			return true, fmt.Errorf("%s: a SHA-256 is 64 hex digits, as sha256sum prints it", key)
 		}
 	case bare == pluginTimeout:
-		d, err := parseMillis(value, 100, math.MaxInt32)
+		d, err := parseMillis(value, 100, maxPluginTimeout)
 		if err != nil {
 			return true, fmt.Errorf("%s: %w", key, err)
 		}

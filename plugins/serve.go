@@ -87,8 +87,9 @@ func (p Policy) Kinds() []string {
 // that main does. What is written to the standard output and error, and to slog, ends up in the
 // sidecar's log.
 func Serve(p Policy) {
-	// go-plugin keeps what is written there for the host; the original would be lost to it.
-	slog.SetDefault(slog.New(slog.NewTextHandler(current{}, nil)))
+	// go-plugin replaces the standard error by a stream to the host, in which the last words of a
+	// process that ends are lost. The original one is read as well.
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: Handshake(),
 		Plugins:         goplugin.PluginSet{Name: server{policy: p}},
@@ -98,11 +99,6 @@ func Serve(p Policy) {
 		},
 	})
 }
-
-// current is the standard error as it is when something is written.
-type current struct{}
-
-func (current) Write(p []byte) (int, error) { return os.Stderr.Write(p) }
 
 // recovered makes errors of panics: a mistake in one decision must not cost the process, whose next
 // start others wait for.

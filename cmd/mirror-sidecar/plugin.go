@@ -3,9 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/fx"
+
+	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/builtin"
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/host"
 )
 
 const pluginUsage = `Usage:
@@ -33,4 +40,20 @@ func runPlugin(args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "mirror-sidecar plugin: unknown command %q\n%s", args[0], pluginUsage)
 	return 2
+}
+
+// newPlugins starts nothing: a plugin runs from the first question on that a mirror has for it.
+func newPlugins(lc fx.Lifecycle, cfg *config.Sidecar, reg *prometheus.Registry, log *slog.Logger) (*host.Host, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("the program that the built-in plugin is part of: %w", err)
+	}
+	h, err := host.New(host.Config{
+		Plugins: cfg.Plugins, BuiltIn: []string{self, "plugin", pluginBuiltIn}, Version: buildVersion(),
+	}, reg, log)
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(fx.Hook{OnStop: h.Stop})
+	return h, nil
 }

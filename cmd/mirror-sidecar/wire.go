@@ -21,6 +21,8 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/fetcher/pool"
 	"github.com/cluster-mirroring/mirror-sidecar/health"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/host"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/proxy"
 	"github.com/cluster-mirroring/mirror-sidecar/replica"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/controller"
@@ -37,7 +39,7 @@ func wiring() fx.Option {
 	return fx.Options(
 		fx.Provide(
 			fromFront, newControllers, newCluster, newClients, newBroker, newStore,
-			newCoordinator, newBuffers, newSources, newManager, newProxies,
+			newPlugins, newEngine, newCoordinator, newBuffers, newSources, newManager, newProxies,
 		),
 		fx.Invoke(func(*proxies, *coordinator.Reconciler, *replica.Manager) {}),
 	)
@@ -344,8 +346,10 @@ func (l *led) Status() []coordinator.PartitionStatus {
 // newFences makes the fences that the coordinator puts up and the proxies keep to.
 func newFences() *proxy.Fences { return proxy.NewFences(time.Now) }
 
+func newEngine(h *host.Host, log *slog.Logger) *policy.Engine { return policy.NewEngine(h, log) }
+
 func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, store *coordinator.Store,
-	b *replica.Broker, fences *proxy.Fences, ctl *controller.Client, reg *prometheus.Registry, log *slog.Logger,
+	b *replica.Broker, policies *policy.Engine, fences *proxy.Fences, ctl *controller.Client, reg *prometheus.Registry, log *slog.Logger,
 ) (*coordinator.Coordinator, *coordinator.Reconciler, *led, error) {
 	dest, err := coordinator.NewDestination(c.home.ID, cfg.VirtualOffset, c.image, ctl, cl.seeds, log)
 	if err != nil {
@@ -357,7 +361,7 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 		StopReplicaWait: cfg.StopReplicaWait, RefreshInterval: cfg.RefreshInterval, ClusterID: c.id, ReplicaLag: c.home.ReplicaLag,
 	}, coordinator.Deps{
 		Image: c.image, Store: store, Destination: dest, Source: coordinator.KafkaSource(cfg.Providers, c.home.ID),
-		Peers: cl.peers, Broker: b, Partitions: l, Fences: fences,
+		Peers: cl.peers, Broker: b, Partitions: l, Fences: fences, Policies: policies,
 		Caller: func(ctx context.Context) (coordinator.Caller, bool) { return proxy.CallerOf(ctx) },
 	}, log)
 	if err != nil {

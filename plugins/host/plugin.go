@@ -1,0 +1,229 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
+)
+
+// What a plugin may cost.
+const (
+	// healthy: a process that has run so long begins its backoff anew when it ends.
+	healthy = time.Minute
+	// budget starts in budgetWindow are allowed; the next one waits until the oldest is that long ago.
+	budget       = 10
+	budgetWindow = 10 * time.Minute
+	// concurrent calls of one plugin.
+	concurrent = 8
+)
+
+// Plugin is one plugin, whether it runs or not.
+type Plugin struct {
+	host *Host
+	cfg  config.Plugin
+	// program is what is run and how it is vouched for.
+	program program
+	calls   chan struct{} // has a place for each call
+
+	mu       sync.Mutex
+	run      *run          // nil: does not run
+	starting chan struct{} // closed when the start that goes on has ended; nil: none does
+	ever     bool          // it has run before
+	info     info
+	backoff  *backoff.ExponentialBackOff
+	next     time.Time   // not started before
+	starts   []time.Time // those within budgetWindow
+	budget   int
+	restarts int64
+	lastErr  error
+	lastAt   time.Time
+}
+
+// info is what a plugin says of itself.
+type info struct {
+	name, version string
+	kinds         []policy.Kind
+}
+
+func newPlugin(h *Host, cfg *config.Plugin) *Plugin {
+	p := &Plugin{host: h, cfg: *cfg, calls: make(chan struct{}, concurrent), budget: budget}
+	p.cfg.Config = maps.Clone(cfg.Config)
+	p.program = program{argv: cfg.Command, sha256: cfg.SHA256}
+	if cfg.Name == policy.BuiltIn {
+		p.program = program{argv: h.cfg.BuiltIn, own: true}
+	}
+	p.backoff = &backoff.ExponentialBackOff{
+		InitialInterval: h.cfg.InitialBackoff, MaxInterval: h.cfg.MaxBackoff, Multiplier: 2, RandomizationFactor: 0.2,
+	}
+	h.metrics.up.WithLabelValues(cfg.Name)
+	h.metrics.restarts.WithLabelValues(cfg.Name)
+	return p
+}
+
+// Name implements policy.Plugin.
+func (p *Plugin) Name() string { return p.cfg.Name }
+
+// Kinds implements policy.Plugin.
+func (p *Plugin) Kinds() []policy.Kind {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.info.kinds)
+}
+
+// Status is what there is to know of the plugin.
+func (p *Plugin) Status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Status{
+		Name: p.cfg.Name, Version: p.info.version, Kinds: slices.Clone(p.info.kinds), Restarts: p.restarts,
+		LastError: p.lastErr, LastErrorAt: p.lastAt, NextStart: p.next,
+	}
+	if p.run != nil {
+		s.Running, s.PID, s.NextStart = true, p.run.proc.pid, time.Time{}
+	}
+	return s
+}
+
+// verified tells whether the plugin may be named: it runs, and so was checked, or its program is
+// the one that was vouched for.
+func (p *Plugin) verified() error {
+	p.mu.Lock()
+	running := p.run != nil
+	p.mu.Unlock()
+	if running {
+		return nil
+	}
+	if err := p.program.verify(); err != nil {
+		return fmt.Errorf("plugin %s: %w", p.cfg.Name, err)
+	}
+	return nil
+}
+
+// Start starts the plugin if it does not run, and returns when it does, or why it does not.
+func (p *Plugin) Start(ctx context.Context) error {
+	_, err := p.ready(ctx)
+	return err
+}
+
+// Serves is an error unless the plugin runs and decides on a kind; it is started for that.
+func (p *Plugin) Serves(ctx context.Context, k policy.Kind) error {
+	r, err := p.ready(ctx)
+	if err != nil {
+		return err
+	}
+	return r.serves(k)
+}
+
+// ready returns a process of the plugin, which is started if there is none. It waits for that no
+// longer than the plugin's timeout; the start goes on without whoever asked.
+func (p *Plugin) ready(ctx context.Context) (*run, error) {
+	timeout := time.NewTimer(p.cfg.Timeout)
+	defer timeout.Stop()
+	for {
+		p.mu.Lock()
+		if r := p.run; r != nil {
+			p.mu.Unlock()
+			return r, nil
+		}
+		if p.starting == nil {
+			if err := p.beginStart(); err != nil {
+				p.mu.Unlock()
+				return nil, err
+			}
+		}
+		starting := p.starting
+		p.mu.Unlock()
+		select {
+		case <-starting:
+		case <-timeout.C:
+			return nil, fmt.Errorf("plugin %s has not started within %v yet", p.cfg.Name, p.cfg.Timeout)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for plugin %s to start: %w", p.cfg.Name, context.Cause(ctx))
+		}
+		// Started, or not: the former would have set run, the latter next.
+		p.mu.Lock()
+		err := p.lastErr
+		running := p.run != nil
+		p.mu.Unlock()
+		if !running && err != nil {
+			return nil, fmt.Errorf("plugin %s: %w", p.cfg.Name, err)
+		}
+	}
+}
+
+// beginStart starts the plugin in the background, unless it has to wait. p.mu is held.
+func (p *Plugin) beginStart() error {
+	now := time.Now()
+	if wait := p.next.Sub(now); wait > 0 {
+		return fmt.Errorf("plugin %s does not run, it may be started again in %v: %w", p.cfg.Name, wait.Round(100*time.Millisecond), p.lastErr)
+	}
+	p.starts = slices.DeleteFunc(p.starts, func(t time.Time) bool { return now.Sub(t) >= budgetWindow })
+	p.starts = append(p.starts, now)
+	if p.ever {
+		p.restarts++
+		p.host.metrics.restarts.WithLabelValues(p.cfg.Name).Inc()
+	}
+	p.ever = true
+	starting := make(chan struct{})
+	ok := p.host.own(func() {
+		ctx, cancel := context.WithTimeout(p.host.ctx, p.host.cfg.StartTimeout)
+		defer cancel()
+		r, err := p.start(ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.starting = nil
+		close(starting)
+		if err != nil {
+			p.failed(time.Now(), 0, err)
+			return
+		}
+		p.run, p.info = r, r.info
+		p.host.metrics.up.WithLabelValues(p.cfg.Name).Set(1)
+		p.host.log.Info("plugin started", "plugin", p.cfg.Name, "pid", r.proc.pid, "version", r.info.version, "kinds", r.info.kinds)
+	})
+	if !ok {
+		return fmt.Errorf("plugin %s: the sidecar ends", p.cfg.Name)
+	}
+	p.starting = starting
+	return nil
+}
+
+// failed notes why there is no process, and when the next may be started. p.mu is held.
+func (p *Plugin) failed(now time.Time, ran time.Duration, err error) {
+	if errors.Is(err, context.Canceled) && p.host.ctx.Err() != nil {
+		return
+	}
+	if ran >= healthy {
+		p.backoff.Reset()
+	}
+	p.next = now.Add(p.backoff.NextBackOff())
+	if len(p.starts) >= p.budget {
+		if at := p.starts[len(p.starts)-p.budget].Add(budgetWindow); at.After(p.next) {
+			p.next = at
+		}
+	}
+	p.lastErr, p.lastAt = err, now
+	p.host.log.Warn("plugin does not run; what it decided last stands", "plugin", p.cfg.Name, "error", err, "again in", p.next.Sub(now).Round(time.Millisecond))
+}
+
+// serves tells whether a process decides on a kind.
+func (r *run) serves(k policy.Kind) error {
+	if slices.Contains(r.info.kinds, k) {
+		return nil
+	}
+	kinds := make([]string, 0, len(r.info.kinds))
+	for _, k := range r.info.kinds {
+		kinds = append(kinds, string(k))
+	}
+	return fmt.Errorf("plugin %s does not decide on %s, but on %s", r.plugin.cfg.Name, k, strings.Join(kinds, ", "))
+}
