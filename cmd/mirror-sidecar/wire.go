@@ -27,6 +27,7 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/replica"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/controller"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+	"github.com/cluster-mirroring/mirror-sidecar/syncs"
 )
 
 // bootstrapTimeout bounds finding the cluster at start: a sidecar that waits for ever
@@ -37,6 +38,8 @@ const bootstrapTimeout = 30 * time.Second
 // the opposite order.
 func wiring() fx.Option {
 	return fx.Options(
+		fx.Provide(newSyncer),
+		fx.Invoke(func(*syncs.Syncer) {}),
 		fx.Provide(
 			fromFront, newControllers, newCluster, newClients, newBroker, newStore,
 			newPlugins, newEngine, newCoordinator, newBuffers, newSources, newManager, newProxies,
