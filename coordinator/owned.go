@@ -88,17 +88,18 @@ func (v *View) Owned(mirror string, kind policy.Kind) map[string]int64 {
 	return out
 }
 
-// OwnedElsewhere returns what mirrors other than the given one have created here of a kind.
-func (v *View) OwnedElsewhere(mirror string, kind policy.Kind) map[string]bool {
+// OwnedElsewhere returns what mirrors other than the given one have created here of a kind, and the
+// last of them in the order of their names.
+func (v *View) OwnedElsewhere(mirror string, kind policy.Kind) map[string]string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	out := map[string]bool{}
+	out := map[string]string{}
 	for k, o := range v.owned {
 		if _, there := v.mirrors[k.mirror]; !there || k.mirror == mirror || k.kind != kind {
 			continue
 		}
 		for name := range o.items {
-			out[name] = true
+			out[name] = max(out[name], k.mirror)
 		}
 	}
 	return out
@@ -196,7 +197,7 @@ func (c *Coordinator) Owned(mirror string, kind policy.Kind) map[string]int64 {
 }
 
 // OwnedElsewhere implements syncs.Mirrors.
-func (c *Coordinator) OwnedElsewhere(mirror string, kind policy.Kind) map[string]bool {
+func (c *Coordinator) OwnedElsewhere(mirror string, kind policy.Kind) map[string]string {
 	return c.view.OwnedElsewhere(mirror, kind)
 }
 
@@ -238,7 +239,6 @@ func (c *Coordinator) Mirror(ctx context.Context, name string) (syncs.Mirror, er
 	return out, nil
 }
 
-// running tells whether a mirror's topic is looked after at all: it was not stopped, no other
 // truncating returns the partitions of a topic that have not begun to mirror.
 func (c *Coordinator) truncating(t Topic) (out []int32) {
 	begun := func(s State) bool { return s != Unknown && s != LogTruncation && s != Stopped }
@@ -251,6 +251,7 @@ func (c *Coordinator) truncating(t Topic) (out []int32) {
 	return out
 }
 
+// running tells whether a mirror's topic is looked after at all: it was not stopped, no other
 // mirror has it, and its start was not refused. It may be paused.
 func (c *Coordinator) running(t Topic) bool {
 	_, elsewhere := c.elsewhere(t)

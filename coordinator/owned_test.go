@@ -46,7 +46,7 @@ func TestOwned(t *testing.T) {
 	r.put(record{kind: kindMirror, mirror: "other", value: Mirror{Name: "other"}},
 		record{kind: kindOwned, owned: ownedKey{"other", policy.ACLs, 3}, value: owned{items: map[string]ownedItem{"x": {since: 1}}}},
 		record{kind: kindOwned, owned: ownedKey{"gone", policy.ACLs, 3}, value: owned{items: map[string]ownedItem{"y": {since: 1}}}})
-	if got := r.OwnedElsewhere("m", policy.ACLs); len(got) != 1 || !got["x"] {
+	if got := r.OwnedElsewhere("m", policy.ACLs); len(got) != 1 || got["x"] != "other" {
 		t.Errorf("of other mirrors: %v", got)
 	}
 

@@ -59,8 +59,9 @@ type Mirrors interface {
 	// Owned returns what a mirror has created here of a kind, by item, and since when
 	// (milliseconds since 1970).
 	Owned(mirror string, kind policy.Kind) map[string]int64
-	// OwnedElsewhere returns what other mirrors have created here of a kind.
-	OwnedElsewhere(mirror string, kind policy.Kind) map[string]bool
+	// OwnedElsewhere returns what other mirrors have created here of a kind, by item: the last of
+	// them in the order of their names.
+	OwnedElsewhere(mirror string, kind policy.Kind) map[string]string
 	// Own records that a mirror created items, or that it has given them up, before the first and
 	// after the last of them is touched. An error means that nobody knows, and that nothing may be
 	// created or deleted.

@@ -108,14 +108,14 @@ func (f *fakeMirrors) Owned(mirror string, kind policy.Kind) map[string]int64 {
 	return out
 }
 
-func (f *fakeMirrors) OwnedElsewhere(mirror string, kind policy.Kind) map[string]bool {
+func (f *fakeMirrors) OwnedElsewhere(mirror string, kind policy.Kind) map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := map[string]bool{}
+	out := map[string]string{}
 	for other, kinds := range f.owned {
 		for item := range kinds[kind] {
 			if other != mirror {
-				out[item] = true
+				out[item] = max(out[item], other)
 			}
 		}
 	}

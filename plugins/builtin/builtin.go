@@ -4,5 +4,5 @@ import "github.com/cluster-mirroring/mirror-sidecar/plugins"
 
 // Policy is the built-in plugin.
 func Policy(version string) plugins.Policy {
-	return plugins.Policy{Name: "built-in", Version: version, Topics: topics{}, Configs: configs{}, Groups: groups{}}
+	return plugins.Policy{Name: "built-in", Version: version, Topics: topics{}, Configs: configs{}, ACLs: acls{}, Groups: groups{}, Quotas: quotas{}}
 }

@@ -1,0 +1,402 @@
+package syncs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
+)
+
+const (
+	// secondLook is how soon a source is asked again that does not have something any more.
+	secondLook = 2 * time.Second
+	// doubtFor is how long it must have had so little before much is deleted here for it.
+	doubtFor = 10 * time.Second
+	// changeEvery is the least time between two requests that change something.
+	changeEvery = time.Second
+	// refusedFor is how long what this cluster has refused is not tried again.
+	refusedFor = 10 * time.Minute
+)
+
+// ACLPolicies say which ACLs are created; policy.Engine does.
+type ACLPolicies interface {
+	ACLs(ctx context.Context, q policy.Question, facts []*policyv1.AclFacts) ([]policy.ACLVerdict, error)
+}
+
+// ACLsConfig is what ACLs needs.
+type ACLsConfig struct {
+	// Destination is a client of this cluster, around the proxies.
+	Destination *kgo.Client
+	ClusterID   string
+	Mirrors     Mirrors
+	Policies    ACLPolicies
+	Ledger      *policy.Ledger
+	Log         *slog.Logger
+	// AllowHosts lets ACLs for single hosts through.
+	AllowHosts bool
+}
+
+// ACLs creates the source's ACLs here, as policies say, and deletes those that it has created when
+// the source does not have them any more. Every run compares both clusters, and changes what
+// differs.
+//
+// It writes down what it is about to create before it does, and forgets what it has deleted after
+// it did: whatever comes in between, the next run, here or at another sidecar, finds out what is
+// missing. What was here before it, or has been created by others, it never deletes.
+type ACLs struct {
+	cfg    ACLsConfig
+	doubts doubts
+
+	// In tests these are shorter.
+	secondLook, doubtFor, changeEvery time.Duration
+
+	mu      sync.Mutex // guards the following
+	refused map[string]map[string]refusal
+}
+
+// refusal is what this cluster has said of something that was to be created.
+type refusal struct {
+	err   error
+	until time.Time
+}
+
+var _ Sync = (*ACLs)(nil)
+
+// NewACLs returns the sync of ACLs.
+func NewACLs(cfg ACLsConfig) *ACLs {
+	return &ACLs{cfg: cfg, secondLook: secondLook, doubtFor: doubtFor, changeEvery: changeEvery, refused: map[string]map[string]refusal{}}
+}
+
+// Kind implements Sync.
+func (*ACLs) Kind() policy.Kind { return policy.ACLs }
+
+// Wanted implements Sync. Without rules the built-in policy has nothing to say; others may.
+func (*ACLs) Wanted(m Mirror) bool {
+	q := m.Question("", policyv1.Round_REFRESH)
+	return len(policy.Names(q.Config, policy.ACLs)) > 0 && (len(m.Config.ACLsInclude) > 0 || !policy.BuiltInOnly(q.Config, policy.ACLs))
+}
+
+// Sync implements Sync.
+func (s *ACLs) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {
+	r := &aclRound{s: s, m: m, src: src, dry: why == policyv1.Round_DRY_RUN || why == policyv1.Round_EXPLAIN}
+	source, err := readACLs(ctx, src)
+	if errors.Is(err, errNoAuthorizer) {
+		return Report{Note: "the source has no authorizer, so there are no ACLs to mirror; those that were mirrored stay"}, nil
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("at the source: %w", err)
+	}
+	here, err := readACLs(ctx, s.cfg.Destination)
+	if errors.Is(err, errNoAuthorizer) {
+		return Report{Note: "this cluster has no authorizer, so ACLs cannot be created"}, nil
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("here: %w", err)
+	}
+	r.source, r.here = source, here
+	if err := r.decide(ctx, m.Question(s.cfg.ClusterID, why)); err != nil {
+		return Report{}, err
+	}
+	return r.run(ctx)
+}
+
+// aclRound is one run for one mirror.
+type aclRound struct {
+	s      *ACLs
+	m      Mirror
+	src    *kgo.Client
+	dry    bool
+	source map[acl]bool
+	here   map[acl]bool
+	report Report
+
+	facts diffFacts
+	acls  map[string]acl      // by item: what is here or is to be
+	from  map[string][]string // by item: the items of the source that it is made of, for the ledger
+}
+
+// decide asks the policies, and keeps within what they cannot widen.
+func (r *aclRound) decide(ctx context.Context, q policy.Question) error {
+	r.acls, r.from = map[string]acl{}, map[string][]string{}
+	r.facts = diffFacts{
+		mirror: r.m.Name, wanted: map[string]bool{}, settled: map[string]bool{}, stale: map[string]bool{}, here: map[string]bool{},
+		owned: r.s.cfg.Mirrors.Owned(r.m.Name, policy.ACLs), elsewhere: r.s.cfg.Mirrors.OwnedElsewhere(r.m.Name, policy.ACLs),
+	}
+	for a := range r.here {
+		if strangers := a.bound(true); strangers != "" {
+			continue // nothing that is created by a mirror looks so
+		}
+		item := a.item()
+		r.facts.here[item], r.acls[item] = true, a
+	}
+	asked := make([]acl, 0, len(r.source))
+	for a := range r.source {
+		if a.unknown() {
+			r.report.Skipped = append(r.report.Skipped, Skip{a.item(), a.bound(true)})
+			continue
+		}
+		asked = append(asked, a)
+	}
+	items := make(map[acl]string, len(asked))
+	for _, a := range asked {
+		items[a] = a.item()
+	}
+	slices.SortFunc(asked, func(a, b acl) int { return strings.Compare(items[a], items[b]) })
+	facts := make([]*policyv1.AclFacts, len(asked))
+	for i, a := range asked {
+		_, mine := r.facts.owned[items[a]]
+		facts[i] = &policyv1.AclFacts{Acl: a.binding(), ExistsHere: r.here[a], Owned: mine}
+	}
+	verdicts, err := r.s.cfg.Policies.ACLs(ctx, q, facts)
+	if err != nil {
+		return err
+	}
+	for i, v := range verdicts {
+		r.take(items[asked[i]], v)
+	}
+	return nil
+}
+
+// take takes the verdict on one ACL of the source.
+func (r *aclRound) take(item string, v policy.ACLVerdict) {
+	switch {
+	case v.Undecided:
+		r.facts.undecided = true
+	case v.Stale:
+		r.facts.stale[item] = true
+	default:
+		r.facts.settled[item] = true // unless it is wanted
+	}
+	if !v.Accepted {
+		r.report.Skipped = append(r.report.Skipped, Skip{item, v.Reason})
+		return
+	}
+	as, err := aclOf(v.As)
+	why := as.bound(r.s.cfg.AllowHosts)
+	if err != nil {
+		why = fmt.Sprintf("policy %s has made of it what is no ACL: %v", v.Plugin, err)
+	}
+	if why != "" {
+		r.report.Skipped = append(r.report.Skipped, Skip{item, why})
+		if as.permission == kmsg.ACLPermissionTypeDeny {
+			r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("%s denies something at the source that nothing denies here: %s", item, why))
+		}
+		if !r.dry {
+			r.s.cfg.Ledger.Skipped(r.m.Name, policy.ACLs, item, why)
+		}
+		return
+	}
+	target := as.item()
+	r.facts.wanted[target], r.acls[target] = true, as
+	r.from[target] = append(r.from[target], item)
+}
+
+func (r *aclRound) run(ctx context.Context) (Report, error) {
+	d := compare(r.facts)
+	// What denies comes first and goes last, so that nobody may in between what he may not otherwise.
+	slices.SortStableFunc(d.create, func(a, b string) int { return r.allows(a) - r.allows(b) })
+	if r.dry {
+		r.tell("create", d.create, "")
+		r.tell("delete", d.remove, "the policies refuse it now")
+		r.tell("delete", d.gone, "the source does not have it any more")
+		return r.report, nil
+	}
+	for item := range r.facts.wanted {
+		if r.facts.here[item] {
+			r.applied(item, nil)
+		}
+	}
+	if d.empty() {
+		r.s.doubts.forget(r.m.Name)
+		return r.report, nil
+	}
+	d.create = r.s.notRefused(r.m.Name, d.create, r.applied)
+	gone, err := r.reallyGone(ctx, d.gone)
+	if err != nil {
+		return r.report, err
+	}
+	err = r.change(ctx, d, gone)
+	return r.report, err
+}
+
+// reallyGone returns what can be deleted of what the source does not have any more.
+func (r *aclRound) reallyGone(ctx context.Context, gone []string) ([]string, error) {
+	if len(gone) == 0 {
+		r.s.doubts.forget(r.m.Name)
+		return nil, nil
+	}
+	// A broker that has just started may know a part only. It is another one's turn, or a moment
+	// later.
+	t := time.NewTimer(r.s.secondLook)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	again, err := readACLs(ctx, r.src)
+	if err != nil || !maps.Equal(again, r.source) {
+		r.s.cfg.Log.Info("the source does not say the same of its ACLs when it is asked again: nothing is deleted in this round", "mirror", r.m.Name, "err", err)
+		return nil, nil
+	}
+	if !massive(len(gone), len(r.facts.owned), len(r.source)) {
+		r.s.doubts.forget(r.m.Name)
+		return gone, nil
+	}
+	if r.s.doubts.settle(r.m.Name, gone, r.s.doubtFor) {
+		return gone, nil
+	}
+	r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("%d of the %d ACLs that the mirror has created here are not at the source any more, which has %d now; they are deleted here once a later round finds the same",
+		len(gone), len(r.facts.owned), len(r.source)))
+	return nil, nil
+}
+
+// change brings this cluster to what it should be. What is not done is found by the next round.
+func (r *aclRound) change(ctx context.Context, d diff, gone []string) error {
+	mirrors, name := r.s.cfg.Mirrors, r.m.Name
+	if err := mirrors.Own(ctx, name, policy.ACLs, slices.Concat(d.create, d.adopt), nil); err != nil {
+		return err
+	}
+	forget := d.disown
+	pace := pacer{every: r.s.changeEvery}
+	var errs []error
+	for part := range slices.Chunk(d.create, aclsAtATime) {
+		results, err := r.ask(ctx, &pace, part, createACLs)
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+		for i, item := range part {
+			if results[i] != nil {
+				forget = append(forget, item) // so that it is not taken for our own when somebody creates it
+				r.s.refuse(name, item, results[i])
+				errs = append(errs, fmt.Errorf("%s: %w", item, results[i]))
+			}
+			r.applied(item, results[i])
+		}
+		r.tell("create", succeeded(part, results), "")
+	}
+	remove := slices.Concat(d.remove, gone)
+	slices.SortStableFunc(remove, func(a, b string) int { return r.allows(b) - r.allows(a) })
+	for part := range slices.Chunk(remove, aclsAtATime) {
+		results, err := r.ask(ctx, &pace, part, deleteACLs)
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+		done := succeeded(part, results)
+		forget = append(forget, done...)
+		r.tell("delete", done, "")
+		for i, item := range part {
+			if results[i] != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", item, results[i]))
+			}
+		}
+	}
+	if len(r.report.Changes) > 0 {
+		r.s.cfg.Log.Info("ACLs of a mirror were changed here as at its source", "mirror", name, "changes", len(r.report.Changes))
+	}
+	// Also when the round is given up.
+	keep, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownTimeout)
+	defer cancel()
+	errs = append(errs, mirrors.Own(keep, name, policy.ACLs, nil, forget))
+	return firstErrors(errs)
+}
+
+// allows is 1 for what allows something, and 0 for what denies it.
+func (r *aclRound) allows(item string) int {
+	if r.acls[item].permission == kmsg.ACLPermissionTypeAllow {
+		return 1
+	}
+	return 0
+}
+
+func (r *aclRound) ask(ctx context.Context, pace *pacer, items []string, do func(context.Context, *kgo.Client, []acl) ([]error, error)) ([]error, error) {
+	if err := pace.wait(ctx); err != nil {
+		return nil, err
+	}
+	acls := make([]acl, len(items))
+	for i, item := range items {
+		acls[i] = r.acls[item]
+	}
+	return do(ctx, r.s.cfg.Destination, acls)
+}
+
+// applied tells the ledger what became of an ACL, by the names that it has at the source.
+func (r *aclRound) applied(item string, err error) {
+	for _, source := range r.from[item] {
+		if err != nil {
+			r.s.cfg.Ledger.Failed(r.m.Name, policy.ACLs, source, err)
+		} else {
+			r.s.cfg.Ledger.Applied(r.m.Name, policy.ACLs, source)
+		}
+	}
+}
+
+func (r *aclRound) tell(verb string, items []string, detail string) {
+	for _, i := range items {
+		r.report.Changes = append(r.report.Changes, Change{Item: i, Verb: verb, Detail: detail})
+	}
+}
+
+// notRefused leaves out what this cluster has refused lately, and tells of it.
+func (s *ACLs) notRefused(mirror string, items []string, tell func(item string, err error)) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, now := s.refused[mirror], time.Now()
+	maps.DeleteFunc(known, func(_ string, f refusal) bool { return now.After(f.until) })
+	if len(known) == 0 {
+		delete(s.refused, mirror)
+		return items
+	}
+	return slices.DeleteFunc(slices.Clone(items), func(item string) bool {
+		f, ok := known[item]
+		if ok {
+			tell(item, f.err)
+		}
+		return ok
+	})
+}
+
+func (s *ACLs) refuse(mirror, item string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused[mirror] == nil {
+		s.refused[mirror] = map[string]refusal{}
+	}
+	s.refused[mirror][item] = refusal{err: err, until: time.Now().Add(refusedFor)}
+}
+
+// succeeded returns the items without an error.
+func succeeded(items []string, results []error) []string {
+	var out []string
+	for i, item := range items {
+		if results[i] == nil {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// maxErrors bounds how many errors of one round are told.
+const maxErrors = 10
+
+// firstErrors joins the first errors, and counts the others.
+func firstErrors(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if more := len(errs) - maxErrors; more > 0 {
+		errs = append(errs[:maxErrors:maxErrors], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(errs...)
+}
