@@ -42,9 +42,9 @@ func wiring() fx.Option {
 		fx.Invoke(func(*syncs.Syncer) {}),
 		fx.Provide(
 			fromFront, newControllers, newCluster, newClients, newBroker, newStore,
-			newPlugins, newEngine, newCoordinator, newBuffers, newSources, newManager, newProxies,
+			newPlugins, newEngine, newCoordinator, newHerald, newBuffers, newSources, newManager, newProxies,
 		),
-		fx.Invoke(func(*proxies, *coordinator.Reconciler, *replica.Manager) {}),
+		fx.Invoke(func(*proxies, *coordinator.Reconciler, *coordinator.Herald, *replica.Manager) {}),
 	)
 }
 
