@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 )
 
@@ -108,6 +109,25 @@ func (in *Installation) StartTool(ctx context.Context, name string, run ToolRun,
 
 // Command is the command line that runs a Java program from Kafka's jars, for scripts.
 func (in *Installation) Command(run ToolRun) ([]string, error) { return in.toolCommand(run) }
+
+// WriteTools makes programs in a folder that are called as the scripts of a Kafka installation are: the
+// names of the scripts, and the classes that they run.
+func (in *Installation) WriteTools(dir string, classes map[string]string) error {
+	for name, class := range classes {
+		argv, err := in.Command(ToolRun{Class: class})
+		if err != nil {
+			return err
+		}
+		for i, a := range argv {
+			argv[i] = "'" + a + "'"
+		}
+		script := "#!/bin/sh\nexec " + strings.Join(argv, " ") + " \"$@\"\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil { //nolint:gosec // it is to be executed
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}
 
 func (in *Installation) toolCommand(run ToolRun) ([]string, error) {
 	java, err := javaBinary()

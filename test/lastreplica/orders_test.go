@@ -101,7 +101,7 @@ func (e *env) testOrders(t *testing.T) bool {
 			return false // what is left of it would be in the way of the next
 		}
 	}
-	return !harness.Full() || t.Run("given up", e.testGivenUp)
+	return !harness.Full() || t.Run("given up", e.testGivenUp) && t.Run("given up, nobody leads", e.testGivenUpUnled)
 }
 
 // testOrder lets the brokers die, and come back, in an order.
@@ -294,54 +294,4 @@ func (e *env) leaderDies(t *testing.T, topic string) {
 	if err := c.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// testGivenUp: the last broker does not come back. The operator gives up what only it has, and the
-// mirror goes on with the others. When it does come back after all, it follows them.
-func (e *env) testGivenUp(t *testing.T) {
-	const topic = "given-up"
-	src := e.flowing(t, topic)
-	e.mirrored(t, topic)
-	e.allDie(t, topic, killed, [brokers]int{1, 2, 3})
-	e.leaderDies(t, topic)
-	last := e.dst.Cluster.Node(brokers)
-	for id := int32(1); id < brokers; id++ {
-		if err := e.dst.Cluster.Node(id).Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	e.waits(t, topic, brokers)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	recoverTopic := func(args ...string) error {
-		_, err := e.dst.CLI(ctx, append([]string{"--recover", "--mirror", mirror, "--topics", topic}, args...)...)
-		return err
-	}
-	// Not by mistake.
-	eventually(t, "recover names the broker", func(context.Context) error {
-		err := recoverTopic()
-		if err == nil {
-			t.Fatal("recovered without --allow-truncate")
-		}
-		if !names(err.Error(), brokers) || !strings.Contains(err.Error(), "--allow-truncate") {
-			return err
-		}
-		return nil
-	})
-	eventually(t, "the operator gives up", func(context.Context) error { return recoverTopic("--allow-truncate") })
-	eventually(t, "the mirror goes on with two brokers", func(ctx context.Context) error {
-		d, err := e.described(ctx, topic)
-		if err == nil && (d.State != stateMirroring || text(d.Detail) == waiting) {
-			err = errors.New(told(d))
-		}
-		if isr := e.inSync(t, topic); err == nil && len(real(isr)) != brokers-1 {
-			err = fmt.Errorf("in sync: %v", isr)
-		}
-		return err
-	})
-	if err := last.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	e.wellAgain(t, topic)
-	e.equal(t, topic, src.end())
 }

@@ -53,6 +53,12 @@ func (w *world) hooks() map[string]hookFunc {
 		"mirrored":         w.mirrored,
 		"led by":           w.ledByReal,
 		"stays stopped":    w.staysStopped,
+
+		"brokers die":  w.brokersDie,
+		"start broker": w.startBroker,
+		"waits for":    w.waitsFor,
+		"in sync":      w.inSync,
+		"all here":     w.writtenOnceHere,
 	}
 }
 

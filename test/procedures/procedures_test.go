@@ -15,7 +15,7 @@ const envOnly = "MIRROR_PROCEDURES_ONLY"
 // TestProcedures executes the pages one after the other on the same two clusters. The one
 // that loses the source comes last.
 func TestProcedures(t *testing.T) {
-	w := newWorld(t, false)
+	w := newWorld(t, false, 2)
 	long := os.Getenv(envLong) != ""
 	page := func(name string, env map[string]string) {
 		t.Run(name, func(t *testing.T) { w.execute(t, name, env) })
@@ -51,6 +51,6 @@ func TestMigrationFromOldCluster(t *testing.T) {
 	if os.Getenv(envLong) == "" {
 		t.Skip("only with " + envLong)
 	}
-	w := newWorld(t, true)
+	w := newWorld(t, true, 2)
 	w.execute(t, "migration", w.around())
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,8 +37,8 @@ type world struct {
 }
 
 // newWorld starts both clusters at once. An old source is one that was never upgraded, and
-// has no sidecars.
-func newWorld(t *testing.T, old bool) *world {
+// has no sidecars. brokers is how many the destination has.
+func newWorld(t *testing.T, old bool, brokers int) *world {
 	t.Helper()
 	harness.SkipShort(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startup)
@@ -67,7 +66,7 @@ func newWorld(t *testing.T, old bool) *world {
 		version = harness.Version39
 	}
 	begin(&w.src, "source", version, 1)
-	begin(&w.dst, "destination", harness.DefaultVersion, 2)
+	begin(&w.dst, "destination", harness.DefaultVersion, brokers)
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +110,7 @@ func kafkaTools() map[string]string {
 		"kafka-configs.sh":             "org.apache.kafka.tools.ConfigCommand",
 		"kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
 		"kafka-transactions.sh":        "org.apache.kafka.tools.TransactionsCommand",
+		"kafka-leader-election.sh":     "org.apache.kafka.tools.LeaderElectionCommand",
 	}
 }
 
@@ -122,18 +122,8 @@ func (w *world) writeTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.tools = t.TempDir()
-	for name, class := range kafkaTools() {
-		argv, err := in.Command(harness.ToolRun{Class: class})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, a := range argv {
-			argv[i] = "'" + a + "'"
-		}
-		script := "#!/bin/sh\nexec " + strings.Join(argv, " ") + " \"$@\"\n"
-		if err := os.WriteFile(filepath.Join(w.tools, name), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+	if err := in.WriteTools(w.tools, kafkaTools()); err != nil {
+		t.Fatal(err)
 	}
 }
 
