@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -18,16 +17,8 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
 )
 
-const (
-	// secondLook is how soon a source is asked again that does not have something any more.
-	secondLook = 2 * time.Second
-	// doubtFor is how long it must have had so little before much is deleted here for it.
-	doubtFor = 10 * time.Second
-	// changeEvery is the least time between two requests that change something.
-	changeEvery = time.Second
-	// refusedFor is how long what this cluster has refused is not tried again.
-	refusedFor = 10 * time.Minute
-)
+// changeEvery is the least time between two requests that change something.
+const changeEvery = time.Second
 
 // ACLPolicies say which ACLs are created; policy.Engine does.
 type ACLPolicies interface {
@@ -55,27 +46,18 @@ type ACLsConfig struct {
 // it did: whatever comes in between, the next run, here or at another sidecar, finds out what is
 // missing. What was here before it, or has been created by others, it never deletes.
 type ACLs struct {
-	cfg    ACLsConfig
-	doubts doubts
+	cfg      ACLsConfig
+	doubts   *doubts
+	refusals refusals
 
-	// In tests these are shorter.
-	secondLook, doubtFor, changeEvery time.Duration
-
-	mu      sync.Mutex // guards the following
-	refused map[string]map[string]refusal
-}
-
-// refusal is what this cluster has said of something that was to be created.
-type refusal struct {
-	err   error
-	until time.Time
+	changeEvery time.Duration // in tests it is shorter
 }
 
 var _ Sync = (*ACLs)(nil)
 
 // NewACLs returns the sync of ACLs.
 func NewACLs(cfg ACLsConfig) *ACLs {
-	return &ACLs{cfg: cfg, secondLook: secondLook, doubtFor: doubtFor, changeEvery: changeEvery, refused: map[string]map[string]refusal{}}
+	return &ACLs{cfg: cfg, doubts: newDoubts(policy.ACLs, cfg.Log), changeEvery: changeEvery}
 }
 
 // Kind implements Sync.
@@ -221,45 +203,19 @@ func (r *aclRound) run(ctx context.Context) (Report, error) {
 		r.s.doubts.forget(r.m.Name)
 		return r.report, nil
 	}
-	d.create = r.s.notRefused(r.m.Name, d.create, r.applied)
-	gone, err := r.reallyGone(ctx, d.gone)
+	d.create = r.s.refusals.without(r.m.Name, d.create, r.applied)
+	gone, warning, err := r.s.doubts.believe(ctx, r.m.Name, d.gone, len(r.facts.owned), len(r.source), func(ctx context.Context) (bool, error) {
+		again, err := readACLs(ctx, r.src)
+		return maps.Equal(again, r.source), err
+	})
 	if err != nil {
 		return r.report, err
 	}
+	if warning != "" {
+		r.report.Warnings = append(r.report.Warnings, warning)
+	}
 	err = r.change(ctx, d, gone)
 	return r.report, err
-}
-
-// reallyGone returns what can be deleted of what the source does not have any more.
-func (r *aclRound) reallyGone(ctx context.Context, gone []string) ([]string, error) {
-	if len(gone) == 0 {
-		r.s.doubts.forget(r.m.Name)
-		return nil, nil
-	}
-	// A broker that has just started may know a part only. It is another one's turn, or a moment
-	// later.
-	t := time.NewTimer(r.s.secondLook)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	again, err := readACLs(ctx, r.src)
-	if err != nil || !maps.Equal(again, r.source) {
-		r.s.cfg.Log.Info("the source does not say the same of its ACLs when it is asked again: nothing is deleted in this round", "mirror", r.m.Name, "err", err)
-		return nil, nil
-	}
-	if !massive(len(gone), len(r.facts.owned), len(r.source)) {
-		r.s.doubts.forget(r.m.Name)
-		return gone, nil
-	}
-	if r.s.doubts.settle(r.m.Name, gone, r.s.doubtFor) {
-		return gone, nil
-	}
-	r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("%d of the %d ACLs that the mirror has created here are not at the source any more, which has %d now; they are deleted here once a later round finds the same",
-		len(gone), len(r.facts.owned), len(r.source)))
-	return nil, nil
 }
 
 // change brings this cluster to what it should be. What is not done is found by the next round.
@@ -280,7 +236,7 @@ func (r *aclRound) change(ctx context.Context, d diff, gone []string) error {
 		for i, item := range part {
 			if results[i] != nil {
 				forget = append(forget, item) // so that it is not taken for our own when somebody creates it
-				r.s.refuse(name, item, results[i])
+				r.s.refusals.add(name, item, results[i])
 				errs = append(errs, fmt.Errorf("%s: %w", item, results[i]))
 			}
 			r.applied(item, results[i])
@@ -348,34 +304,6 @@ func (r *aclRound) tell(verb string, items []string, detail string) {
 	for _, i := range items {
 		r.report.Changes = append(r.report.Changes, Change{Item: i, Verb: verb, Detail: detail})
 	}
-}
-
-// notRefused leaves out what this cluster has refused lately, and tells of it.
-func (s *ACLs) notRefused(mirror string, items []string, tell func(item string, err error)) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known, now := s.refused[mirror], time.Now()
-	maps.DeleteFunc(known, func(_ string, f refusal) bool { return now.After(f.until) })
-	if len(known) == 0 {
-		delete(s.refused, mirror)
-		return items
-	}
-	return slices.DeleteFunc(slices.Clone(items), func(item string) bool {
-		f, ok := known[item]
-		if ok {
-			tell(item, f.err)
-		}
-		return ok
-	})
-}
-
-func (s *ACLs) refuse(mirror, item string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refused[mirror] == nil {
-		s.refused[mirror] = map[string]refusal{}
-	}
-	s.refused[mirror][item] = refusal{err: err, until: time.Now().Add(refusedFor)}
 }
 
 // succeeded returns the items without an error.

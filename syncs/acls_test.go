@@ -158,7 +158,7 @@ func (r *aclRig) sync() *ACLs {
 		Destination: r.dst.cl, ClusterID: "here", Mirrors: r.mirrors, Policies: r.policies, Ledger: r.ledger,
 		Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	})
-	s.secondLook, s.doubtFor, s.changeEvery = time.Millisecond, 0, time.Millisecond
+	s.doubts.look, s.doubts.patience, s.changeEvery = time.Millisecond, 0, time.Millisecond
 	return s
 }
 
@@ -395,17 +395,17 @@ func TestACLsOfASourceInTrouble(t *testing.T) {
 	r.src.answers(1, empty)
 	r.round() // asked again, it has them
 	r.same(all...)
-	r.doubtFor = time.Hour
+	r.doubts.patience = time.Hour
 	for range 3 {
 		r.src.answers(2, empty)
-		if report := r.round(); len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "30 of the 30 ACLs") {
+		if report := r.round(); len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "30 of the 30 acls") {
 			t.Errorf("%+v", report)
 		}
 		r.same(all...)
 	}
 	// It recovers, and what was remembered of it is forgotten.
 	r.round()
-	r.doubtFor = 0
+	r.doubts.patience = 0
 	r.src.answers(2, empty)
 	r.round()
 	r.same(all...)
@@ -561,7 +561,7 @@ func TestACLsThatAreRefused(t *testing.T) {
 	r.round() // b was not really created
 	r.same(b)
 	r.owns(b)
-	r.ACLs.refused = map[string]map[string]refusal{}
+	r.refusals.known = nil
 	r.round()
 	r.same(a, b)
 }

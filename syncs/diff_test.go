@@ -1,10 +1,14 @@
 package syncs
 
 import (
+	"context"
+	"log/slog"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 )
 
 func TestCompare(t *testing.T) {
@@ -131,22 +135,37 @@ func TestMassive(t *testing.T) {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
-	var d doubts
+	d := newDoubts(policy.ACLs, slog.New(slog.DiscardHandler))
+	d.look = time.Millisecond
 	gone := []string{"a", "b"}
-	if d.settle("m", gone, 0) {
-		t.Error("believed at once")
+	believes := func(mirror string, gone []string, same bool) bool {
+		t.Helper()
+		sure, warning, err := d.believe(t.Context(), mirror, gone, 2, 0, func(context.Context) (bool, error) { return same, nil })
+		if err != nil || len(sure) > 0 && warning != "" || len(sure) == 0 && (warning == "") == same {
+			t.Errorf("%v, %q, %v", sure, warning, err)
+		}
+		return len(sure) > 0
 	}
-	if d.settle("m", gone, time.Hour) {
-		t.Error("believed too soon")
+	d.patience = 0
+	if believes("m", gone, true) {
+		t.Error("at once")
 	}
-	if !d.settle("m", slices.Clone(gone), 0) {
-		t.Error("not believed in another round")
+	d.patience = time.Hour
+	if believes("m", gone, true) {
+		t.Error("too soon")
 	}
-	if d.settle("m", gone[:1], 0) || d.settle("other", gone, 0) {
+	d.patience = 0
+	if believes("m", gone, false) {
+		t.Error("it says something else when it is asked again")
+	}
+	if !believes("m", slices.Clone(gone), true) {
+		t.Error("not in another round")
+	}
+	if believes("m", gone[:1], true) || believes("other", gone, true) {
 		t.Error("something else is gone")
 	}
 	d.forget("m")
-	if d.settle("m", gone[:1], 0) {
+	if believes("m", gone[:1], true) {
 		t.Error("not forgotten")
 	}
 }

@@ -33,6 +33,9 @@ func newSyncer(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, co
 	}
 	s := syncs.New(syncs.Config{Interval: cfg.RefreshInterval, Source: syncs.KafkaSource(cfg.Providers, c.home.ID)}, co, policies.Ledger(), log,
 		syncs.NewGroups(syncs.GroupsConfig{Destination: here, ClusterID: c.id, Mirrors: co, Policies: policies, Ledger: policies.Ledger(), Log: log}),
+		syncs.NewACLs(syncs.ACLsConfig{
+			Destination: here, ClusterID: c.id, Mirrors: co, Policies: policies, Ledger: policies.Ledger(), Log: log, AllowHosts: cfg.AllowHostRulesIgnored,
+		}),
 	)
 	co.UseSyncs(s)
 	lc.Append(fx.Hook{OnStart: s.Start, OnStop: func(ctx context.Context) error {
