@@ -66,6 +66,9 @@ type conn struct {
 
 	watched watched
 
+	// answered is set with the first answer, see ends.go.
+	answered atomic.Bool
+
 	// ctx ends with the connection; its cause says why.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -128,7 +131,7 @@ func (e *exchange) local() bool {
 // run serves the connection until it ends. It returns when all goroutines of the
 // connection have ended.
 func (c *conn) run() {
-	defer c.client.Close()
+	defer c.hangUp()
 	up, err := c.dial()
 	if err != nil {
 		c.close(because(reasonUnreachable, "connect to the home broker: %w", err))
@@ -145,7 +148,7 @@ func (c *conn) run() {
 
 	// Closing the sockets is what unblocks reads and writes when the context ends.
 	stop := context.AfterFunc(c.ctx, func() {
-		_ = c.client.Close()
+		c.hangUp()
 		_ = up.Close()
 	})
 	defer stop()
@@ -207,6 +210,9 @@ func (c *conn) drain() {
 // while something has come that nobody read would take them back. What comes is answered by
 // nobody, and the client asks again elsewhere.
 func (c *conn) linger() {
+	if !c.answered.Load() {
+		return // there is none to take back
+	}
 	half, ok := c.client.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
@@ -486,6 +492,9 @@ func (c *conn) write() error {
 		}
 		if err := c.deliver(ex); err != nil {
 			return err
+		}
+		if !c.answered.Load() {
+			c.answered.Store(true)
 		}
 		c.watched.due.Add(-1)
 		if ex.held {

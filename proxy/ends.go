@@ -90,8 +90,11 @@ func clientError(err error) error {
 }
 
 func upstreamError(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || isReset(err) {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return because(reasonBrokerClosed, "home broker closed the connection")
+	case isReset(err):
+		return because(reasonBrokerClosed, "home broker closed the connection: %w", err)
 	}
 	return fmt.Errorf("read from the home broker: %w", err)
 }
@@ -109,6 +112,31 @@ func relayError(what string, err error, read, written func(error) error) error {
 
 func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// hangUp closes the client's connection when the whole has ended.
+//
+// A broker that is down refuses connections, and one that goes down resets them, and clients try again. A
+// connection that is ended in order before its first answer means something else to them: that they speak
+// another protocol than the broker, TLS or SASL, and some give up. So such a one is reset, unless it is
+// the broker that has ended it in order.
+func (c *conn) hangUp() {
+	if tcp := tcpOf(c.client); tcp != nil && !c.answered.Load() && downs(context.Cause(c.ctx)) {
+		_ = tcp.SetLinger(0)
+		_ = tcp.Close() // without TLS' own farewell
+	}
+	_ = c.client.Close()
+}
+
+// downs tells whether a connection ends because there is no broker, or will be none.
+func downs(cause error) bool {
+	switch reasonOf(cause) {
+	case reasonUnreachable, reasonDrained, reasonStopped:
+		return true
+	case reasonBrokerClosed:
+		return isReset(cause)
+	}
+	return false
 }
 
 // malformed gives an error of reading a request its reason, unless it has one: the handlers'

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -255,7 +258,95 @@ func TestBrokerDownEndsTheConnection(t *testing.T) {
 	b := startBroker(t, echo)
 	_, addr := new(setup).start(t, b)
 	b.stop()
-	dial(t, addr).wantClosed()
+	c, err := net.Dial("tcp", addr)
+	if err != nil { // it has happened before the client looks
+		if !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatal(err)
+		}
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	(&client{t, c}).wantReset()
+}
+
+// wantReset expects the end of a broker that is down. In order, and before the first answer, clients take it
+// for that of a broker which speaks another protocol.
+func (c *client) wantReset() {
+	c.t.Helper()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		c.t.Errorf("got %v, want a reset", err)
+	}
+}
+
+func TestConnectionsEndAsTheBrokers(t *testing.T) {
+	for name, tc := range map[string]struct{ answers, reset bool }{
+		"in order":            {false, false},
+		"with a reset":        {false, true},
+		"in order, later":     {true, false},
+		"with a reset, later": {true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBroker(t, func(c net.Conn, h header, frame []byte) []byte {
+				if tc.answers && h.correlation == 1 {
+					return frameOf(frame[4:])
+				}
+				if tc.reset {
+					_ = c.(*net.TCPConn).SetLinger(0)
+				}
+				c.Close()
+				return nil
+			})
+			_, addr := new(setup).start(t, b)
+			c := dial(t, addr)
+			for n := range int32(2) {
+				if _, err := c.Write(relayFrame(n+1, nil)); err != nil {
+					t.Fatal(err)
+				}
+				if !tc.answers {
+					break
+				}
+				if n == 0 {
+					if _, err := readFrame(c); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if tc.reset && !tc.answers {
+				c.wantReset()
+			} else if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("got %v, want the end", err)
+			}
+		})
+	}
+}
+
+// Who has had no answer when the sidecar ends is told what a broker's machine tells.
+func TestStopResetsWhoHadNoAnswer(t *testing.T) {
+	b := startBroker(t, echo)
+	p, addr := new(setup).start(t, b)
+	fresh, served := dial(t, addr), dial(t, addr)
+	if _, err := served.Write(relayFrame(1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readFrame(served); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.conns) == 2
+	})
+	stopped := make(chan error, 1)
+	go func() { stopped <- p.Stop(t.Context()) }()
+	fresh.wantReset()
+	if _, err := served.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want the end", err)
+	}
+	served.Close()
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestStopDeliversWhatIsDue(t *testing.T) {
