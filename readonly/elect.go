@@ -22,6 +22,10 @@ type ElectLeadersSplit struct {
 // locked against: what would be lost there is for the mirror to say, and to ask consent for.
 // Preferred leaders may be elected, as the controller does by itself.
 //
+// The topic of the sidecars' own state has no mirror to copy it again from. Whoever names it gives up its
+// last broker, which nobody else could, and has no other way: a tool that is given the brokers'
+// own addresses still asks any broker that is listed, a virtual one too.
+//
 // A request for all partitions means those without a leader, which leaderless returns: it
 // becomes one for those of them that are not refused, and answers, as a broker does, only
 // for those. It never stays one for all, not even if nothing is refused: the controller would
@@ -47,10 +51,11 @@ func (r *Rules) ElectLeaders(req *kmsg.ElectLeadersRequest, leaderless func() (t
 		kept.Partitions = nil
 		o := kmsg.NewElectLeadersResponseTopic()
 		o.Topic = t.Topic
+		named := !all && t.Topic == r.StateTopic
 		for _, p := range t.Partitions {
 			op := kmsg.NewElectLeadersResponseTopicPartition()
 			op.Partition = p
-			if f, no := r.check(Topic{Name: t.Topic}, p); no {
+			if f, no := r.check(Topic{Name: t.Topic}, p); no && !named {
 				op.ErrorCode, op.ErrorMessage = r.code(f, notController), f.electMessage()
 				s.Refused = append(s.Refused, Refused{Topic: t.Topic, Partition: p, Mirror: f.mirror})
 			} else {

@@ -32,6 +32,9 @@ func TestElectLeaders(t *testing.T) {
 		"all, none there":    {1, nil, are(), "empty", ""},
 		"all":                {1, nil, are(topic("m", 0, 5), topic("o", 3)), "m-5 o-3", "o-3 84, m-5 84"},
 		"all refused of all": {1, nil, are(topic("m", 0)), "empty", ""},
+		"the state":          {1, []kmsg.ElectLeadersRequestTopic{topic(stateTopic, 0)}, nil, "", ""},
+		"the state and more": {1, []kmsg.ElectLeadersRequestTopic{topic(stateTopic, 0), topic("m", 0)}, nil, stateTopic + "-0", stateTopic + "-0 84, m-0 44"},
+		"all, the state too": {1, nil, are(topic("o", 3), topic(stateTopic, 0)), "o-3", "o-3 84"},
 	} {
 		for version := int16(0); version <= 2; version++ {
 			t.Run(fmt.Sprintf("%s v%d", name, version), func(t *testing.T) {
