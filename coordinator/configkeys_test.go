@@ -53,7 +53,7 @@ func TestUnknownConfigs(t *testing.T) {
 		s.topics["c"] = SourceTopic{ID: c.SourceTopicID, Partitions: 1, Configs: source}
 	})
 	m, _ := r.view.Mirror("m")
-	got, err := r.copied(t.Context(), m, r.question(m, policyv1.Round_REFRESH), []sourced{{c, SourceTopic{Name: "c", Configs: source}}})
+	got, err := r.copied(t.Context(), r.question(m, policyv1.Round_REFRESH), []sourced{{c, SourceTopic{Name: "c", Configs: source}}})
 	if err != nil {
 		t.Fatal(err)
 	}

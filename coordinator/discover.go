@@ -15,8 +15,9 @@ import (
 )
 
 // discover starts the source topics that the mirror's policies accept and that it does not
-// have yet. What is left out is remembered, and logged once, with the reason.
-func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mirror, m *refreshed, running []Topic) error {
+// have yet. What is left out is remembered, and logged once, with the reason. It tells whether anything
+// is undecided.
+func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mirror, m *refreshed, running []Topic) (undecided bool, err error) {
 	skipped := map[string]string{}
 	defer func() { r.skips(mirror.Name, m, skipped) }()
 	q := r.c.question(mirror, policyv1.Round_REFRESH)
@@ -28,9 +29,8 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 			all = append(all, SourceTopic{Name: t.Name, ID: t.SourceTopicID, Partitions: int32(len(r.c.img.TopicPartitions(t.TopicID)))})
 		}
 	} else {
-		var err error
 		if all, err = m.src.List(ctx); err != nil {
-			return fmt.Errorf("mirror %s: topics at the source: %w", mirror.Name, err)
+			return undecided, fmt.Errorf("mirror %s: topics at the source: %w", mirror.Name, err)
 		}
 	}
 	all = slices.DeleteFunc(all, func(t SourceTopic) bool {
@@ -41,22 +41,18 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 	})
 	if !builtIn {
 		// The patterns ask for names only.
-		var err error
 		if all, err = r.c.withConfigs(ctx, m.src, all); err != nil {
-			return fmt.Errorf("mirror %s: topics at the source: %w", mirror.Name, err)
+			return undecided, fmt.Errorf("mirror %s: topics at the source: %w", mirror.Name, err)
 		}
 	}
-	facts := make([]*policyv1.TopicFacts, len(all))
-	for i, t := range all {
-		facts[i] = r.c.topicFacts(mirror, t)
-	}
-	verdicts, err := r.c.deps.Policies.Topics(ctx, q, facts)
+	verdicts, err := r.c.deps.Policies.Topics(ctx, q, r.c.topicFacts(all...))
 	if err != nil {
-		return err
+		return undecided, err
 	}
 	var fresh []string
 	for i, t := range all {
 		v := verdicts[i]
+		undecided = undecided || v.Undecided
 		now, known := r.c.view.Topic(mirror.Name, t.Name)
 		switch {
 		case known && now.Desired != Stopped:
@@ -72,7 +68,7 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 		}
 	}
 	if len(fresh) == 0 {
-		return nil
+		return undecided, nil
 	}
 	if len(fresh) > maxTopicsPerRequest {
 		r.log.Warn("more new topics than are started at once", "mirror", mirror.Name, "topics", len(fresh), "now", maxTopicsPerRequest)
@@ -80,10 +76,10 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 	}
 	found, err := m.src.Topics(ctx, fresh)
 	if err != nil {
-		return fmt.Errorf("mirror %s: new topics at the source: %w", mirror.Name, err)
+		return undecided, fmt.Errorf("mirror %s: new topics at the source: %w", mirror.Name, err)
 	}
 	if err := r.c.askBefore(ctx, m.src, mirror, found); err != nil {
-		return err
+		return undecided, err
 	}
 	var begin []beginning
 	for _, n := range fresh {
@@ -96,7 +92,7 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 		}
 	}
 	if len(begin) == 0 {
-		return nil
+		return undecided, nil
 	}
 	names := make([]string, len(begin))
 	for i, b := range begin {
@@ -107,7 +103,7 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 	for n, e := range refused {
 		skipped[n] = e.Message
 	}
-	return err
+	return undecided, err
 }
 
 // skips remembers what was left out, and logs what is new in it.

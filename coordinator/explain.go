@@ -8,8 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
@@ -29,9 +30,9 @@ func (c *Coordinator) explainAnswer(ctx context.Context, fromPeer bool, r *proto
 		mirrors = []Mirror{m}
 	}
 	switch r.Kind {
-	case "topic", "group", "acl":
+	case "topic", "config", "group", "acl", "quota":
 	default:
-		return failed(r, refuse(kerr.InvalidRequest.Code, "kind %q is none of topic, group, acl", r.Kind))
+		return failed(r, refuse(kerr.InvalidRequest.Code, "kind %q is none of topic, config, group, acl, quota", r.Kind))
 	}
 	if r.Name == "" {
 		return failed(r, refuse(kerr.InvalidRequest.Code, "a name is missing"))
@@ -69,10 +70,17 @@ func (c *Coordinator) explainAtPeer(ctx context.Context, mirror string, r *proto
 func (c *Coordinator) explain(ctx context.Context, m Mirror, kind, name string) protocol.MirrorExplanation {
 	e := protocol.NewMirrorExplanation()
 	e.MirrorName = m.Name
-	if kind == "topic" {
+	switch kind {
+	case "topic":
 		e.Steps, e.Mirrored = c.explainTopic(ctx, m, name)
-	} else {
-		e.Steps = []protocol.ExplanationStep{step(kind+" sync", false, "no policy of this build handles a %s", kind)}
+	case "config":
+		e.Steps, e.Mirrored = c.explainConfig(ctx, m, name)
+	case "group":
+		e.Steps, e.Mirrored = c.explainItem(m, policy.Groups, name)
+	case "acl":
+		e.Steps, e.Mirrored = c.explainItem(m, policy.ACLs, name)
+	case "quota":
+		e.Steps, e.Mirrored = c.explainItem(m, policy.Quotas, name)
 	}
 	return e
 }
@@ -100,6 +108,13 @@ func (c *Coordinator) explainTopic(ctx context.Context, m Mirror, name string) (
 	t, state := c.verbState(m.Name, name)
 	if state != Unknown && state != Stopped {
 		steps = append(steps, c.explainState(t, state))
+		if e, ok := c.deps.Policies.Ledger().Get(m.Name, policy.Topics, name); ok && e.Reason != "" {
+			s := policyStep(policy.Topics, e)
+			if !e.Accepted {
+				s.Reason += "; what is mirrored stays so until it is stopped"
+			}
+			steps = append(steps, s)
+		}
 		if r := c.refresher.Load(); r != nil {
 			if why := r.rec.hindrance(topicKey{m.Name, name}); why != "" {
 				add("this cluster", false, "%s", why)
@@ -113,40 +128,67 @@ func (c *Coordinator) explainTopic(ctx context.Context, m Mirror, name string) (
 	if state == Stopped {
 		add("state", false, "stopped here since %s; start it by its name to mirror it again", at(t.Since))
 	}
-	if p := matching(listOf(m.Configs, config.TopicsExcludeKey), name); p != "" {
-		add(config.TopicsExcludeKey, false, "excluded by the pattern %q", p)
+	// The patterns need nothing but the name. Policies of others may want to know more.
+	source := SourceTopic{Name: name}
+	q := c.question(m, policyv1.Round_EXPLAIN)
+	var unknown *protocol.ExplanationStep
+	look := func() {
+		if unknown == nil && source.Partitions == 0 {
+			source, unknown = c.askSource(ctx, m, name)
+		}
+	}
+	if !policy.BuiltInOnly(q.Config, policy.Topics) {
+		look()
+	}
+	source.Name = name
+	verdicts, err := c.deps.Policies.Topics(ctx, q, c.topicFacts(source))
+	if err != nil {
+		add("policies", false, "%v", err)
 		return steps, false
 	}
-	p := matching(listOf(m.Configs, config.TopicsIncludeKey), name)
-	if p == "" {
-		add(config.TopicsIncludeKey, false, "no pattern of the mirror matches, and it was not started by its name")
-		return steps, false
+	entry, _ := c.deps.Policies.Ledger().Get(m.Name, policy.Topics, name)
+	if entry.Accepted != verdicts[0].Accepted || entry.Rule != verdicts[0].Rule {
+		entry.Since = time.Time{} // it says so only now
 	}
-	add(config.TopicsIncludeKey, true, "included by the pattern %q", p)
-	if state == Stopped {
+	entry.Verdict = verdicts[0]
+	steps = append(steps, policyStep(policy.Topics, entry))
+	if !entry.Accepted || state == Stopped {
 		return steps, false
 	}
 	if why := c.skipReason(m.Name, name); why != "" {
 		add("discovery", false, "%s", why)
 		return steps, false
 	}
+	if look(); unknown != nil {
+		return append(steps, *unknown), false
+	}
+	add("source", true, "it exists at the source with %d partitions; the next refresh starts it", source.Partitions)
+	return steps, false
+}
+
+// askSource asks a mirror's source about one topic. What is not known is a step that says so.
+func (c *Coordinator) askSource(ctx context.Context, m Mirror, name string) (SourceTopic, *protocol.ExplanationStep) {
+	not := func(format string, args ...any) (SourceTopic, *protocol.ExplanationStep) {
+		s := step("source", false, format, args...)
+		return SourceTopic{}, &s
+	}
 	src, _, err := c.source(m)
 	if err != nil {
-		add("source", false, "%v", err)
-		return steps, false
+		return not("%v", err)
 	}
 	defer src.Close()
 	ask, cancel := context.WithTimeout(ctx, explainSourceTimeout)
 	defer cancel()
-	switch found, err := src.Topics(ask, []string{name}); {
+	found, err := src.Topics(ask, []string{name})
+	switch {
 	case err != nil:
-		add("source", false, "the source does not answer: %v", err)
+		return not("the source does not answer: %v", err)
 	case found[name].Name == "":
-		add("source", false, "%s does not exist at the source", name)
-	default:
-		add("source", true, "it exists at the source with %d partitions; the next refresh starts it", found[name].Partitions)
+		return not("%s does not exist at the source", name)
+	case found[name].Err != nil:
+		return not("at the source: %v", found[name].Err)
 	}
-	return steps, false
+	return found[name], nil
 }
 
 func (c *Coordinator) explainState(t Topic, state State) protocol.ExplanationStep {

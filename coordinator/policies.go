@@ -48,8 +48,17 @@ func (c *Coordinator) checkPolicies(ctx context.Context, mirror string, before, 
 	return nil
 }
 
-// topicFacts is what policies are told of a topic of the source.
-func (c *Coordinator) topicFacts(m Mirror, s SourceTopic) *policyv1.TopicFacts {
+// topicFacts is what policies are told of topics of the source.
+func (c *Coordinator) topicFacts(topics ...SourceTopic) []*policyv1.TopicFacts {
+	owners := c.view.Owners()
+	out := make([]*policyv1.TopicFacts, len(topics))
+	for i, t := range topics {
+		out[i] = c.oneTopicFacts(t, owners)
+	}
+	return out
+}
+
+func (c *Coordinator) oneTopicFacts(s SourceTopic, owners map[string]Topic) *policyv1.TopicFacts {
 	f := &policyv1.TopicFacts{Name: s.Name, Partitions: s.Partitions, Configs: s.Configs}
 	if !s.ID.IsZero() {
 		f.SourceId = s.ID.String()
@@ -57,7 +66,7 @@ func (c *Coordinator) topicFacts(m Mirror, s SourceTopic) *policyv1.TopicFacts {
 	if id, ok := c.img.Topic(s.Name); ok {
 		f.ExistsHere, f.PartitionsHere = true, int32(len(c.img.TopicPartitions(id)))
 	}
-	if t, ok := c.view.TopicByName(s.Name); ok {
+	if t, ok := owners[s.Name]; ok {
 		_, state := c.verbState(t.Mirror, t.Name)
 		f.MirrorHere, f.StateHere = t.Mirror, state.String()
 	}
@@ -80,7 +89,7 @@ type copies struct {
 
 // copied asks which configs of topics are copied, for each of them. What no policy can say is
 // taken out: configs of tiered storage, and those that this cluster does not know.
-func (c *Coordinator) copied(ctx context.Context, m Mirror, q policy.Question, topics []sourced) ([]copies, error) {
+func (c *Coordinator) copied(ctx context.Context, q policy.Question, topics []sourced) ([]copies, error) {
 	defaults, err := c.deps.Destination.topicDefaults(ctx)
 	if err != nil {
 		return nil, err
@@ -158,22 +167,23 @@ func configFacts(t sourced, here, defaults map[string]string, all bool) *policyv
 }
 
 // syncConfigs sets those of the source's topic configs that differ and are to be copied; none is
-// removed.
-func (r *Refresher) syncConfigs(ctx context.Context, m Mirror, topics []sourced) error {
+// removed. It tells whether anything is undecided.
+func (r *Refresher) syncConfigs(ctx context.Context, m Mirror, topics []sourced) (undecided bool, err error) {
 	if len(topics) == 0 {
-		return nil
+		return false, nil
 	}
-	wanted, err := r.c.copied(ctx, m, r.c.question(m, policyv1.Round_REFRESH), topics)
+	wanted, err := r.c.copied(ctx, r.c.question(m, policyv1.Round_REFRESH), topics)
 	if err != nil {
-		return fmt.Errorf("mirror %s: configs of its topics: %w", m.Name, err)
+		return false, fmt.Errorf("mirror %s: configs of its topics: %w", m.Name, err)
 	}
 	var errs []error
 	for i, t := range topics {
+		undecided = undecided || wanted[i].undecided != ""
 		errs = append(errs, r.applyConfigs(ctx, t.topic, wanted[i].values))
 	}
 	err = errors.Join(errs...)
 	r.c.deps.Policies.Ledger().Done(m.Name, policy.Configs, err)
-	return err
+	return undecided, err
 }
 
 // applyConfigs gives a topic what is copied. What the write lock holds is kept for the time after

@@ -24,11 +24,11 @@ func (c *Coordinator) policiesAgainst(ctx context.Context, m Mirror, begin []beg
 	if len(begin) == 0 || len(policy.Names(q.Config, policy.Topics)) == 0 {
 		return nil, nil
 	}
-	facts := make([]*policyv1.TopicFacts, len(begin))
+	sources := make([]SourceTopic, len(begin))
 	for i, b := range begin {
-		facts[i] = c.topicFacts(m, b.source)
+		sources[i] = b.source
 	}
-	verdicts, err := c.deps.Policies.Topics(ctx, q, facts)
+	verdicts, err := c.deps.Policies.Topics(ctx, q, c.topicFacts(sources...))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (c *Coordinator) preview(ctx context.Context, m Mirror, begin []beginning, 
 	}
 	q := c.question(m, policyv1.Round_START)
 	q.Peek = true
-	wanted, err := c.copied(ctx, m, q, topics)
+	wanted, err := c.copied(ctx, q, topics)
 	for i, b := range begin {
 		j := slices.IndexFunc(results, func(r TopicResult) bool { return r.Name == b.topic })
 		what := fmt.Sprintf("would be created with %d partitions", b.source.Partitions)

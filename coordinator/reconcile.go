@@ -473,7 +473,7 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 	if err != nil {
 		return t, err
 	}
-	copied, err := r.c.copied(ctx, m, r.c.question(m, policyv1.Round_START), []sourced{{t, source}})
+	copied, err := r.c.copied(ctx, r.c.question(m, policyv1.Round_START), []sourced{{t, source}})
 	if err != nil {
 		return t, fmt.Errorf("mirror %s, topic %s: %w", m.Name, t.Name, err)
 	}

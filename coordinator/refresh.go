@@ -55,6 +55,9 @@ type refreshed struct {
 	src     Source
 	srcWith config.Properties
 	suspect map[string]string // by topic: a fault seen once
+	// undecided counts the looks in a row at which a policy could not say anything of something.
+	undecided   int
+	openConfigs bool // of this look
 
 	// For people; guarded by Refresher.mu.
 	lastRun time.Time
@@ -268,7 +271,18 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 	var errs []error
 	again, err = r.follow(ctx, mirror, m, running)
 	errs = append(errs, err)
-	errs = append(errs, r.discover(ctx, mirror, cfg, m, running))
+	open, err := r.discover(ctx, mirror, cfg, m, running)
+	errs = append(errs, err)
+	if open || m.openConfigs {
+		// A policy that is being started, maybe: asked again soon, and less and less so.
+		m.undecided = min(m.undecided+1, 10)
+		soon := secondLook << (m.undecided - 1)
+		if again == 0 || soon < again {
+			again = soon
+		}
+	} else {
+		m.undecided = 0
+	}
 	return again, errors.Join(errs...)
 }
 
@@ -334,7 +348,8 @@ func (r *Refresher) follow(ctx context.Context, mirror Mirror, m *refreshed, run
 	}
 	m.suspect = suspect
 	// Last: policies are asked, which may take as long as they like to answer.
-	errs = append(errs, r.syncConfigs(ctx, mirror, well))
+	m.openConfigs, err = r.syncConfigs(ctx, mirror, well)
+	errs = append(errs, err)
 	return again, errors.Join(errs...)
 }
 

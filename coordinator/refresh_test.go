@@ -381,8 +381,9 @@ func TestExplain(t *testing.T) {
 		{"topic", "in-nowhere", false, "does not exist at the source"},
 		{"topic", "in-there", false, "the next refresh starts it"},
 		{"topic", "nobody", false, "no pattern of the mirror matches"},
-		{"group", "g", false, "no policy of this build"},
-		{"acl", "User:a", false, "no policy of this build"},
+		{"group", "g", false, "no policy was asked about groups yet"},
+		{"acl", "User:a", false, "no policy was asked about acls yet"},
+		{"quota", "user=a;producer_byte_rate", false, "no policy was asked about quotas yet"},
 	} {
 		req := protocol.NewExplainClusterMirrorRequest()
 		req.MirrorName, req.Kind, req.Name = ptr("m"), c.kind, c.name

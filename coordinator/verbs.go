@@ -58,7 +58,10 @@ func (c *Coordinator) verbState(mirror, topic string) (Topic, State) {
 	// A stop forgets what the lock hid once that is given back.
 	handedBack := len(t.Wanted) == 0
 	// What is assigned to a topic that another mirror has started since is that one's.
-	_, elsewhere := c.elsewhere(t)
+	elsewhere := false
+	if t.Desired == Stopped { // else nobody asks, and the answer takes a look at all topics
+		_, elsewhere = c.elsewhere(t)
+	}
 	if !t.TopicID.IsZero() {
 		for _, p := range c.img.TopicPartitions(t.TopicID) {
 			s, _ := c.view.State(mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})

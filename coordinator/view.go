@@ -222,6 +222,19 @@ func (v *View) TopicByName(name string) (Topic, bool) {
 	return v.owner(keys)
 }
 
+// Owners returns what TopicByName does for each name there is.
+func (v *View) Owners() map[string]Topic {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	out := make(map[string]Topic, len(v.topics))
+	for k, t := range v.topics {
+		if best, known := out[k.topic]; !known || v.owns(t, best) {
+			out[k.topic] = t
+		}
+	}
+	return out
+}
+
 func (v *View) owner(keys []topicKey) (Topic, bool) {
 	var best Topic
 	found := false
