@@ -2,19 +2,39 @@ package plugins
 
 import (
 	"context"
+	"unicode/utf8"
 
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 )
 
+// What a decision's texts may have, in bytes.
+const (
+	maxRule   = 256
+	maxReason = 1024
+)
+
 // Accept is the decision to mirror. rule is the policy's own name of what decided, reason a sentence
-// for whoever asks why.
+// for whoever asks why; what is too long is cut.
 func Accept(rule, reason string) *policyv1.Decision {
-	return &policyv1.Decision{Verdict: policyv1.Decision_ACCEPT, Rule: rule, Reason: reason}
+	return &policyv1.Decision{Verdict: policyv1.Decision_ACCEPT, Rule: cut(rule, maxRule), Reason: cut(reason, maxReason)}
 }
 
 // Refuse is the decision to leave out.
 func Refuse(rule, reason string) *policyv1.Decision {
-	return &policyv1.Decision{Verdict: policyv1.Decision_REFUSE, Rule: rule, Reason: reason}
+	return &policyv1.Decision{Verdict: policyv1.Decision_REFUSE, Rule: cut(rule, maxRule), Reason: cut(reason, maxReason)}
+}
+
+// cut shortens a text at a whole character: names of groups and principals have no bound that a reason
+// could rely on.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	end := limit - len("…")
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
 }
 
 // TopicFunc is a TopicPolicy that decides on one topic at a time.

@@ -47,14 +47,30 @@ CORE_PROTOCOL, POLICY_PROTOCOL = 1, 1
 MAX_MESSAGE_BYTES = 64 << 20
 
 
+MAX_RULE_BYTES, MAX_REASON_BYTES = 256, 1024
+
+
 def accept(rule, reason):
-    """The decision to mirror. The reason is a sentence for whoever asks why."""
-    return pb.Decision(verdict=pb.Decision.ACCEPT, rule=rule, reason=reason)
+    """The decision to mirror. The reason is a sentence for whoever asks why; what is too long is cut."""
+    return _decision(pb.Decision.ACCEPT, rule, reason)
 
 
 def refuse(rule, reason):
     """The decision to leave out."""
-    return pb.Decision(verdict=pb.Decision.REFUSE, rule=rule, reason=reason)
+    return _decision(pb.Decision.REFUSE, rule, reason)
+
+
+def _decision(verdict, rule, reason):
+    return pb.Decision(verdict=verdict, rule=_cut(rule, MAX_RULE_BYTES), reason=_cut(reason, MAX_REASON_BYTES))
+
+
+def _cut(text, limit):
+    """Names of groups and principals have no bound that a reason could rely on."""
+    raw = text.encode()
+    if len(raw) <= limit:
+        return text
+    dots = "…"
+    return raw[:limit - len(dots.encode())].decode(errors="ignore") + dots
 
 
 _page = threading.local()
