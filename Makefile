@@ -147,6 +147,13 @@ PROXIES := consumers readonly security mapping
 proxies: ## The long forms of the proxy's tests: older clients, mutual TLS, changes in the middle of consumption (15 minutes)
 	MIRROR_FULL=1 $(GO) test $(PROXIES:%=./test/%) -count=1 -p 1 -v -timeout 30m
 
+# The test binary is run by itself, so that the sum is the last line.
+.PHONY: plugins
+plugins: ## The conformance kit on the built-in policies, every example and every scaffold, in Go and Python (minutes)
+	@mkdir -p $(BIN)
+	$(GO) test -c -o $(BIN)/plugins.test ./test/plugins
+	@cd test/plugins && MIRROR_FULL=1 $(abspath $(BIN))/plugins.test -test.v -test.timeout 30m
+
 .PHONY: stop
 stop: ## A sidecar, its broker or the coordinator goes after each step of a stop (5 minutes)
 	MIRROR_STOP_FULL=1 $(GO) test ./test/stop -count=1 -v -timeout 30m

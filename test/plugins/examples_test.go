@@ -1,4 +1,4 @@
-package examples
+package plugins
 
 import (
 	"context"
@@ -7,11 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -20,13 +18,8 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
+	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 )
-
-// patience bounds everything that is waited for: CI's machines are slow.
-const patience = 2 * time.Minute
-
-// goExamples are those that the Go command builds.
-var goExamples = []string{"naming", "groupprefix", "webhook"}
 
 // plugin runs a program as a sidecar would.
 func plugin(t *testing.T, program string, conf map[string]string) policy.Plugin {
@@ -52,18 +45,6 @@ func plugin(t *testing.T, program string, conf map[string]string) policy.Plugin 
 	return p
 }
 
-// run runs a command, in a folder.
-func run(ctx context.Context, t *testing.T, dir string, argv ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
-	}
-	return string(out)
-}
-
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -71,16 +52,17 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestGo builds the examples in Go and asks them as a sidecar does.
-func TestGo(t *testing.T) {
+// The policies of the sidecar's own are a plugin like any other.
+func TestBuiltIn(t *testing.T) {
+	harness.SkipShort(t)
+	check(t, "built-in", "--", filepath.Join(stack.Binaries(), "mirror-sidecar"), "plugin", "built-in")
+}
+
+// TestExamplesInGo builds the examples in Go and asks them as a sidecar does.
+func TestExamplesInGo(t *testing.T) {
 	harness.SkipShort(t)
 	bin := t.TempDir()
-	run(within(t), t, "", "go", "build", "-o", bin+"/", "./...")
-	for _, name := range goExamples {
-		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			t.Error(err)
-		}
-	}
+	do(t, root(t), "go", "build", "-o", bin+"/", "./plugins/examples/...")
 
 	naming := plugin(t, filepath.Join(bin, "naming"), map[string]string{"teams": "billing"})
 	topics, err := naming.SelectTopics(within(t), &policyv1.SelectTopicsRequest{Topics: []*policyv1.TopicFacts{
@@ -124,6 +106,12 @@ func TestGo(t *testing.T) {
 		t.Errorf("posted: %v", body)
 	}
 
+	deaf := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer deaf.Close()
+	check(t, "example naming", "--", filepath.Join(bin, "naming"))
+	check(t, "example groupprefix", "--", filepath.Join(bin, "groupprefix"))
+	check(t, "example webhook", "--config", "url="+deaf.URL, "--", filepath.Join(bin, "webhook"))
+
 	// What is wrong with a configuration is said before anything is decided.
 	_, err = plugin(t, filepath.Join(bin, "webhook"), map[string]string{"url": "nowhere"}).Notify(within(t), &policyv1.NotifyRequest{})
 	if err == nil || !strings.Contains(err.Error(), "no address of an HTTP server") {
@@ -134,29 +122,23 @@ func TestGo(t *testing.T) {
 // buildPython builds the example in Python in a folder of its own, and returns the program.
 func buildPython(t *testing.T) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // the package index may be slow
-	defer cancel()
-	venv, err := harness.PolicyPython(ctx, filepath.Join("..", "python", "requirements.txt"))
-	if err != nil {
-		t.Skipf("no Python for policies here: %v", err)
-	}
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	with := venv(t)
 	dir := filepath.Join(t.TempDir(), "principals")
-	if err := os.CopyFS(dir, os.DirFS("principals")); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root(t), "plugins", "examples", "principals"))); err != nil {
 		t.Fatal(err)
 	}
-	run(ctx, t, dir, "make", "VENV="+venv, "PROTO="+filepath.Join(root, "policyv1", "policy.proto"), "SDK="+filepath.Join(root, "python", "mirror_policy.py"), "build", "test")
+	do(t, dir, "make", "VENV="+with, "PROTO="+filepath.Join(root(t), "plugins", "policyv1", "policy.proto"),
+		"SDK="+filepath.Join(root(t), "plugins", "python", "mirror_policy.py"), "build", "test")
 	return filepath.Join(dir, "principals.pyz")
 }
 
-// TestPython builds the example in Python, runs its tests, and asks it as a sidecar does: over the same
+// TestExampleInPython builds the example in Python, runs its tests, and asks it as a sidecar does: over the same
 // handshake, with TLS on both sides.
-func TestPython(t *testing.T) {
+func TestExampleInPython(t *testing.T) {
 	harness.SkipShort(t)
-	p := plugin(t, buildPython(t), map[string]string{"map": `User:legacy-.* -> ; User:(.*) -> User:\1@here`})
+	program := buildPython(t)
+	check(t, "example principals", "--config", "map=User:CN=(.*) -> User:\\1", "--", program)
+	p := plugin(t, program, map[string]string{"map": `User:legacy-.* -> ; User:(.*) -> User:\1@here`})
 	acl := func(principal string) *policyv1.AclFacts {
 		return &policyv1.AclFacts{Acl: &policyv1.AclBinding{
 			ResourceType: "TOPIC", ResourceName: "orders", PatternType: "LITERAL",
