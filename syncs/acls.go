@@ -90,7 +90,24 @@ func (s *ACLs) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1
 	if err := r.decide(ctx, m.Question(s.cfg.ClusterID, why)); err != nil {
 		return Report{}, err
 	}
+	r.warnOfSCRAM(ctx)
 	return r.run(ctx)
+}
+
+// warnOfSCRAM names users that ACLs are perhaps mirrored for, and that cannot log in here. Who may not
+// ask, or asks a source that is too old to be asked, is told nothing.
+func (r *aclRound) warnOfSCRAM(ctx context.Context) {
+	source, err := readSCRAM(ctx, r.src)
+	if err != nil || len(source) == 0 {
+		return
+	}
+	here, err := readSCRAM(ctx, r.s.cfg.Destination)
+	if err != nil {
+		return
+	}
+	if text := missingSCRAM(source, here); text != "" {
+		r.report.Warnings = append(r.report.Warnings, text)
+	}
 }
 
 // aclRound is one run for one mirror.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/syncs/offsets"
@@ -39,6 +40,7 @@ type GroupsConfig struct {
 	// Destination is a client of this cluster, around the proxies.
 	Destination *kgo.Client
 	ClusterID   string
+	Virtual     ids.Virtual // its brokers are asked nothing: they coordinate no groups
 	Mirrors     Mirrors
 	Policies    GroupPolicies
 	Ledger      *policy.Ledger
@@ -65,7 +67,7 @@ var _ Sync = (*Groups)(nil)
 
 // NewGroups returns the sync of group offsets.
 func NewGroups(cfg GroupsConfig) *Groups {
-	return &Groups{cfg: cfg, retention: retention{cl: cfg.Destination, log: cfg.Log}, memories: map[string]*groupMemory{}}
+	return &Groups{cfg: cfg, retention: retention{cl: cfg.Destination, virtual: cfg.Virtual, log: cfg.Log}, memories: map[string]*groupMemory{}}
 }
 
 // Kind implements Sync.
@@ -166,7 +168,7 @@ func (r *groupRound) run(ctx context.Context) (Report, error) {
 		_, looked := r.owned[groupItem(t, "")]
 		r.fresh[name] = !looked
 	}
-	source, listErr := offsets.List(ctx, r.src)
+	source, listErr := offsets.List(ctx, r.src, nil)
 	if listErr != nil {
 		r.unknown("groups of the source", listErr)
 	}
@@ -265,7 +267,7 @@ func (r *groupRound) decide(ctx context.Context, source []offsets.Group) error {
 // readHere returns this cluster's groups of the names of source, with what they have committed.
 // Those of another type have no offsets: nothing is committed for them.
 func (r *groupRound) readHere(ctx context.Context, source []offsets.Group) (here map[string]offsets.Group, unread map[string]error, err error) {
-	listed, err := offsets.List(ctx, r.dst)
+	listed, err := offsets.List(ctx, r.dst, r.g.cfg.Virtual.Is)
 	if err != nil {
 		// A broker that is down leads no groups for long. Whether a group that is not listed has
 		// members its coordinator says when something is committed.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/syncs/offsets"
 )
 
@@ -84,8 +86,9 @@ func (m *groupMemory) expired(item string, now time.Time, keep time.Duration) bo
 
 // retention is how long this cluster keeps offsets of groups without members.
 type retention struct {
-	cl  *kgo.Client
-	log *slog.Logger
+	cl      *kgo.Client
+	virtual ids.Virtual
+	log     *slog.Logger
 
 	mu    sync.Mutex // guards the following
 	value time.Duration
@@ -125,7 +128,8 @@ func (r *retention) ask(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("which brokers there are: %w", err)
 	}
-	configs, err := adm.DescribeBrokerConfigs(ctx, about.Brokers.NodeIDs()...)
+	answer := slices.DeleteFunc(about.Brokers.NodeIDs(), r.virtual.Is)
+	configs, err := adm.DescribeBrokerConfigs(ctx, answer...)
 	var shortest time.Duration
 	for _, c := range configs {
 		if c.Err != nil {

@@ -32,8 +32,11 @@ func newSyncer(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, co
 		return nil, fmt.Errorf("client for this cluster's brokers: %w", err)
 	}
 	s := syncs.New(syncs.Config{Interval: cfg.RefreshInterval, Source: syncs.KafkaSource(cfg.Providers, c.home.ID)}, co, policies.Ledger(), log,
-		syncs.NewGroups(syncs.GroupsConfig{Destination: here, ClusterID: c.id, Mirrors: co, Policies: policies, Ledger: policies.Ledger(), Log: log}),
+		syncs.NewGroups(syncs.GroupsConfig{Destination: here, ClusterID: c.id, Virtual: cfg.VirtualOffset, Mirrors: co, Policies: policies, Ledger: policies.Ledger(), Log: log}),
 		syncs.NewACLs(syncs.ACLsConfig{
+			Destination: here, ClusterID: c.id, Mirrors: co, Policies: policies, Ledger: policies.Ledger(), Log: log, AllowHosts: cfg.AllowHostRulesIgnored,
+		}),
+		syncs.NewQuotas(syncs.QuotasConfig{
 			Destination: here, ClusterID: c.id, Mirrors: co, Policies: policies, Ledger: policies.Ledger(), Log: log, AllowHosts: cfg.AllowHostRulesIgnored,
 		}),
 	)

@@ -21,19 +21,36 @@ const (
 	topicsAtATime = 500
 )
 
-// List returns the groups of a cluster by name, without their offsets. With an error the list may
-// lack groups of brokers that did not answer.
-func List(ctx context.Context, cl *kgo.Client) (map[string]Group, error) {
-	listed, err := kadm.NewClient(cl).ListGroups(ctx)
-	out := make(map[string]Group, len(listed))
-	for _, g := range listed {
-		t := Type(strings.ToLower(g.GroupType))
-		if t == "" || t == "unknown" {
-			t = Classic
-		}
-		out[g.Group] = Group{Name: g.Group, Type: t, State: g.State}
+// List returns the groups of a cluster by name, without their offsets. Brokers that skip picks are
+// not asked; nil picks none. With an error the list may lack groups of brokers that did not answer.
+func List(ctx context.Context, cl *kgo.Client, skip func(broker int32) bool) (map[string]Group, error) {
+	about, err := kadm.NewClient(cl).BrokerMetadata(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	out := map[string]Group{}
+	var errs []error
+	for _, b := range about.Brokers {
+		if skip != nil && skip(b.NodeID) {
+			continue
+		}
+		resp, err := kmsg.NewPtrListGroupsRequest().RequestWith(ctx, cl.Broker(int(b.NodeID)))
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("broker %d: %w", b.NodeID, err))
+			continue
+		}
+		for _, g := range resp.Groups {
+			t := Type(strings.ToLower(g.GroupType))
+			if t == "" || t == "unknown" {
+				t = Classic
+			}
+			out[g.Group] = Group{Name: g.Group, Type: t, State: g.GroupState}
+		}
+	}
+	return out, bounded(errs)
 }
 
 // Fetch fills in the offsets of groups. Those that cannot be read are in errs, by name.

@@ -1,0 +1,286 @@
+package syncs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
+)
+
+// QuotaPolicies say which client quotas are set; policy.Engine does.
+type QuotaPolicies interface {
+	Quotas(ctx context.Context, q policy.Question, facts []*policyv1.QuotaFacts) ([]policy.QuotaVerdict, error)
+}
+
+// QuotasConfig is what Quotas needs.
+type QuotasConfig struct {
+	// Destination is a client of this cluster, around the proxies.
+	Destination *kgo.Client
+	ClusterID   string
+	Mirrors     Mirrors
+	Policies    QuotaPolicies
+	Ledger      *policy.Ledger
+	Log         *slog.Logger
+	// AllowHosts lets quotas of ip addresses through.
+	AllowHosts bool
+}
+
+// Quotas sets the source's client quotas here, as policies say, in the way that ACLs does: the
+// difference only, written down before and forgotten after, and nothing that it has not set. What
+// somebody else has set to another value stays.
+type Quotas struct {
+	cfg      QuotasConfig
+	doubts   *doubts
+	refusals refusals
+
+	changeEvery time.Duration // in tests it is shorter
+}
+
+var _ Sync = (*Quotas)(nil)
+
+// NewQuotas returns the sync of client quotas.
+func NewQuotas(cfg QuotasConfig) *Quotas {
+	return &Quotas{cfg: cfg, doubts: newDoubts(policy.Quotas, cfg.Log), changeEvery: changeEvery}
+}
+
+// Kind implements Sync.
+func (*Quotas) Kind() policy.Kind { return policy.Quotas }
+
+// Wanted implements Sync.
+func (*Quotas) Wanted(m Mirror) bool {
+	q := m.Question("", policyv1.Round_REFRESH)
+	return len(policy.Names(q.Config, policy.Quotas)) > 0 && (!m.Config.QuotasInclude.Empty() || !policy.BuiltInOnly(q.Config, policy.Quotas))
+}
+
+// Sync implements Sync.
+func (s *Quotas) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {
+	r := &quotaRound{s: s, m: m, src: src, dry: why == policyv1.Round_DRY_RUN || why == policyv1.Round_EXPLAIN}
+	var err error
+	if r.source, r.report.Skipped, err = readQuotas(ctx, src); err != nil {
+		return Report{}, fmt.Errorf("at the source: %w", err)
+	}
+	if r.here, _, err = readQuotas(ctx, s.cfg.Destination); err != nil {
+		return Report{}, fmt.Errorf("here: %w", err)
+	}
+	if err := r.decide(ctx, m.Question(s.cfg.ClusterID, why)); err != nil {
+		return Report{}, err
+	}
+	return r.run(ctx)
+}
+
+// quotaRound is one run for one mirror.
+type quotaRound struct {
+	s            *Quotas
+	m            Mirror
+	src          *kgo.Client
+	dry          bool
+	source, here map[string]quota
+	report       Report
+
+	facts diffFacts
+	want  map[string]quota
+	set   []string // were set by this mirror, to another value than they have here
+}
+
+// decide asks the policies, and keeps within what they cannot widen.
+func (r *quotaRound) decide(ctx context.Context, q policy.Question) error {
+	r.want = map[string]quota{}
+	r.facts = diffFacts{
+		mirror: r.m.Name, wanted: map[string]bool{}, settled: map[string]bool{}, stale: map[string]bool{}, here: map[string]bool{},
+		owned: r.s.cfg.Mirrors.Owned(r.m.Name, policy.Quotas), elsewhere: r.s.cfg.Mirrors.OwnedElsewhere(r.m.Name, policy.Quotas),
+	}
+	for item := range r.here {
+		r.facts.here[item] = true
+	}
+	items := slices.Sorted(maps.Keys(r.source))
+	facts := make([]*policyv1.QuotaFacts, len(items))
+	for i, item := range items {
+		facts[i] = r.source[item].facts()
+		if here, ok := r.here[item]; ok {
+			facts[i].ValueHere = &here.value
+		}
+		_, facts[i].Owned = r.facts.owned[item]
+	}
+	verdicts, err := r.s.cfg.Policies.Quotas(ctx, q, facts)
+	if err != nil {
+		return err
+	}
+	for i, v := range verdicts {
+		r.take(items[i], v)
+	}
+	return nil
+}
+
+// take takes the verdict on one quota of the source.
+func (r *quotaRound) take(item string, v policy.QuotaVerdict) {
+	switch {
+	case v.Undecided:
+		r.facts.undecided = true
+	case v.Stale:
+		r.facts.stale[item] = true
+	default:
+		r.facts.settled[item] = true // unless it is wanted
+	}
+	if !v.Accepted {
+		r.report.Skipped = append(r.report.Skipped, Skip{item, v.Reason})
+		return
+	}
+	want := r.source[item]
+	want.value = v.Value
+	if why := want.bound(r.s.cfg.AllowHosts); why != "" {
+		r.skip(item, why)
+		return
+	}
+	r.want[item], r.facts.wanted[item] = want, true
+	here, there := r.here[item]
+	_, mine := r.facts.owned[item]
+	switch {
+	case !there || here.value == want.value:
+	case r.facts.elsewhere[item] != "":
+		r.skip(item, fmt.Sprintf("mirror %s has set it to %v", r.facts.elsewhere[item], here.value))
+		delete(r.facts.elsewhere, item) // nothing is adopted that has another value
+	case mine:
+		r.set = append(r.set, item)
+	default:
+		r.skip(item, fmt.Sprintf("somebody has set it to %v here; once that is removed it follows the source", here.value))
+	}
+}
+
+func (r *quotaRound) skip(item, why string) {
+	r.report.Skipped = append(r.report.Skipped, Skip{item, why})
+	if !r.dry {
+		r.s.cfg.Ledger.Skipped(r.m.Name, policy.Quotas, item, why)
+	}
+}
+
+func (r *quotaRound) run(ctx context.Context) (Report, error) {
+	d := compare(r.facts)
+	if r.dry {
+		for _, item := range d.create {
+			r.tell("create", item, fmt.Sprintf("set to %v", r.want[item].value))
+		}
+		for _, item := range r.set {
+			r.tell("set", item, fmt.Sprintf("from %v to %v", r.here[item].value, r.want[item].value))
+		}
+		for _, item := range d.remove {
+			r.tell("remove", item, "the policies refuse it now")
+		}
+		for _, item := range d.gone {
+			r.tell("remove", item, "the source does not have it any more")
+		}
+		return r.report, nil
+	}
+	for item, q := range r.want {
+		if here, ok := r.here[item]; ok && here.value == q.value {
+			r.applied(item, nil)
+		}
+	}
+	if d.empty() && len(r.set) == 0 {
+		r.s.doubts.forget(r.m.Name)
+		return r.report, nil
+	}
+	d.create = r.s.refusals.without(r.m.Name, d.create, r.applied)
+	gone, warning, err := r.s.doubts.believe(ctx, r.m.Name, d.gone, len(r.facts.owned), len(r.source), func(ctx context.Context) (bool, error) {
+		again, _, err := readQuotas(ctx, r.src)
+		same := func(a, b quota) bool { return a.value == b.value }
+		return maps.EqualFunc(again, r.source, same), err
+	})
+	if err != nil {
+		return r.report, err
+	}
+	if warning != "" {
+		r.report.Warnings = append(r.report.Warnings, warning)
+	}
+	err = r.change(ctx, d, gone)
+	return r.report, err
+}
+
+// change brings this cluster to what it should be. What is not done is found by the next round.
+func (r *quotaRound) change(ctx context.Context, d diff, gone []string) error {
+	mirrors, name := r.s.cfg.Mirrors, r.m.Name
+	if err := mirrors.Own(ctx, name, policy.Quotas, slices.Concat(d.create, d.adopt), nil); err != nil {
+		return err
+	}
+	var changes []quotaChange
+	for _, item := range slices.Concat(d.create, r.set) {
+		changes = append(changes, quotaChange{quota: r.want[item]})
+	}
+	for _, item := range slices.Concat(d.remove, gone) {
+		changes = append(changes, quotaChange{quota: r.here[item], remove: true})
+	}
+	forget := d.disown
+	pace := pacer{every: r.s.changeEvery}
+	var errs []error
+	for part := range slices.Chunk(changes, quotasAtATime) {
+		err := pace.wait(ctx)
+		var results []error
+		if err == nil {
+			results, err = alterQuotas(ctx, r.s.cfg.Destination, part)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+		for i, c := range part {
+			item := c.item()
+			if results[i] != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", item, results[i]))
+			}
+			if give := r.changed(c, item, results[i]); give {
+				forget = append(forget, item)
+			}
+		}
+	}
+	if len(r.report.Changes) > 0 {
+		r.s.cfg.Log.Info("client quotas of a mirror were changed here as at its source", "mirror", name, "changes", len(r.report.Changes))
+	}
+	// Also when the round is given up.
+	keep, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownTimeout)
+	defer cancel()
+	errs = append(errs, mirrors.Own(keep, name, policy.Quotas, nil, forget))
+	return firstErrors(errs)
+}
+
+// changed keeps what became of a change, and tells whether the mirror does not own the quota any more.
+func (r *quotaRound) changed(c quotaChange, item string, err error) (giveUp bool) {
+	if c.remove {
+		if err == nil {
+			r.tell("remove", item, "")
+		}
+		return err == nil
+	}
+	r.applied(item, err)
+	_, there := r.here[item]
+	switch {
+	case err != nil && !there:
+		r.s.refusals.add(r.m.Name, item, err)
+		return true // so that it is not taken for our own when somebody sets it
+	case err != nil:
+		return false
+	case there:
+		r.tell("set", item, fmt.Sprintf("from %v to %v", r.here[item].value, c.value))
+	default:
+		r.tell("create", item, fmt.Sprintf("set to %v", c.value))
+	}
+	return false
+}
+
+// applied tells the ledger what became of a quota.
+func (r *quotaRound) applied(item string, err error) {
+	if err != nil {
+		r.s.cfg.Ledger.Failed(r.m.Name, policy.Quotas, item, err)
+	} else {
+		r.s.cfg.Ledger.Applied(r.m.Name, policy.Quotas, item)
+	}
+}
+
+func (r *quotaRound) tell(verb, item, detail string) {
+	r.report.Changes = append(r.report.Changes, Change{Item: item, Verb: verb, Detail: detail})
+}
