@@ -15,6 +15,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cluster-mirroring/mirror-sidecar/proxy/sockets"
 	"github.com/cluster-mirroring/mirror-sidecar/readonly"
 )
 
@@ -139,6 +140,7 @@ func (c *conn) run() {
 		return
 	}
 	defer up.Close()
+	up = sockets.Wrap(up)
 	c.up = up
 	c.in = bufio.NewReaderSize(clientReader{c}, readBuffer)
 	c.out = newUpstreamReader(up)
@@ -339,15 +341,15 @@ func (c *conn) stream(ex exchange, size int) error {
 	}
 	n := int64(sizeLen + size)
 	if ex.guarded && c.in.Buffered() < int(n) {
-		// Much can happen until all of it has come: the last byte goes out only if what was decided
+		// Much can happen until all of it has come: its end goes out only if what was decided
 		// still holds.
-		if err := c.toBroker.copy(n - 1); err != nil {
+		var err error
+		if n, err = c.toBroker.copyBegin(n, guardedEnd); err != nil {
 			return relayError("relay a request", err, clientError, upstreamError)
 		}
 		if err := c.stillFree(); err != nil {
 			return err
 		}
-		n = 1
 	}
 	if err := c.toBroker.copyFrame(n); err != nil {
 		return relayError("relay a request", err, clientError, upstreamError)
@@ -389,6 +391,9 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	}
 	if _, err := io.ReadFull(c.in, req.raw); err != nil {
 		return clientError(err)
+	}
+	if large {
+		sockets.Busy()
 	}
 	full, err := parseHeader(req.raw[sizeLen:], c.p.flex.flexible)
 	if err != nil {
@@ -622,6 +627,9 @@ func (c *conn) deliverTransformed(ex *exchange, size int) error {
 	defer buf.release()
 	if _, err := io.ReadFull(c.out.r, buf.b); err != nil {
 		return upstreamError(err)
+	}
+	if size > readBuffer {
+		sockets.Busy()
 	}
 	return c.transformAndWrite(ex, buf.b)
 }

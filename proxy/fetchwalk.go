@@ -77,10 +77,13 @@ func (f *fetchInspector) deliverLarge(c *conn, _ *exchange, size int) error {
 	f.header(w)
 	f.walk(w, overwriting{f})
 	w.skip(int(w.left)) // the rest is of no interest
-	if w.err != nil {
-		return fmt.Errorf("relay a Fetch response of version %d: %w", f.version, w.err)
+	if w.err == nil {
+		w.err = w.flush()
 	}
-	return w.flush()
+	if w.err != nil {
+		return relayError(fmt.Sprintf("relay a Fetch response of version %d", f.version), w.err, upstreamError, clientError)
+	}
+	return nil
 }
 
 func (f *fetchInspector) deliverSmall(c *conn, ex *exchange, size int) error {
@@ -306,18 +309,17 @@ type frameWalker struct {
 	conn *conn
 	// left is what of the frame has not been read yet.
 	left int64
-	// out is what has been read and not written yet. Its end is what take returned last, and may
-	// still be overwritten.
+	// held is what of the read buffer has been read, and goes out with what follows it. Its end is
+	// what take returned last, and may still be overwritten.
+	held int
+	// out is a field that does not fit there, read and not written yet; nothing is held then.
 	out []byte
 	err error
 }
 
 // over begins a walk over the next n bytes of the broker's.
 func (w *frameWalker) over(c *conn, n int) *frameWalker {
-	w.conn, w.left, w.out, w.err = c, int64(n), w.out[:0], nil
-	if cap(w.out) > readBuffer {
-		w.out = nil // a rare one of many small fields
-	}
+	*w = frameWalker{conn: c, left: int64(n)}
 	return w
 }
 
@@ -340,19 +342,29 @@ func (w *frameWalker) take(n int) []byte {
 		w.err = errShort
 		return nil
 	}
-	if len(w.out) >= readBuffer/2 {
+	if len(w.out) > 0 || w.held+n > readBuffer {
 		if w.err = w.flush(); w.err != nil {
 			return nil
 		}
 	}
-	at := len(w.out)
-	w.out = append(w.out, make([]byte, n)...)
-	if _, err := io.ReadFull(w.conn.out.r, w.out[at:]); err != nil {
-		w.err = upstreamError(err)
+	src := w.conn.out.r
+	var got []byte
+	if n > readBuffer {
+		w.out = make([]byte, n)
+		_, w.err = io.ReadFull(src, w.out)
+		got = w.out
+	} else {
+		var b []byte
+		if b, w.err = src.Peek(w.held + n); w.err == nil {
+			got = b[w.held:]
+			w.held += n
+		}
+	}
+	if w.err != nil {
 		return nil
 	}
 	w.left -= int64(n)
-	return w.out[at:]
+	return got
 }
 
 // skip passes n bytes on.
@@ -364,23 +376,26 @@ func (w *frameWalker) skip(n int) {
 		w.err = errShort
 		return
 	}
-	if w.err = w.flush(); w.err != nil {
-		return
+	if len(w.out) > 0 {
+		if w.err = w.flush(); w.err != nil {
+			return
+		}
 	}
-	w.err = w.conn.toClient.copy(int64(n))
+	// What is held is in the read buffer, before the first of them.
+	w.err = w.conn.toClient.copy(int64(w.held + n))
 	w.left -= int64(n)
+	w.held = 0
 }
 
 func (w *frameWalker) flush() error {
-	if len(w.out) == 0 {
-		return nil
+	if len(w.out) > 0 {
+		_, err := w.conn.client.Write(w.out)
+		w.out = nil
+		return err
 	}
-	_, err := w.conn.client.Write(w.out)
-	w.out = w.out[:0]
-	if err != nil {
-		return fmt.Errorf("write to the client: %w", err)
-	}
-	return nil
+	held := w.held
+	w.held = 0
+	return w.conn.toClient.copy(int64(held))
 }
 
 func (w *frameWalker) uvarint() uint32 {

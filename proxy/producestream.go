@@ -13,8 +13,8 @@ import (
 // them. A request that fits the read buffer is seen whole.
 //
 // What is decided at a request's first bytes may be wrong when its last ones come: a topic may be
-// fenced in between. So the last byte waits for a second look; without it the broker takes nothing
-// of the request.
+// fenced in between. So its end waits for a second look; without it the broker takes nothing of the
+// request.
 
 const (
 	// produceHead is as much of a request as nearly always names its first topic. More of it may
@@ -23,6 +23,9 @@ const (
 	// partitionsAsked bounds the partitions of a topic that are asked for one by one, because
 	// the topic was a mirror's once.
 	partitionsAsked = 64
+	// guardedEnd is what of a request is not left to the kernel, so that it can be held back. It
+	// takes no more calls than the last byte would.
+	guardedEnd = 4 << 10
 )
 
 // lightProduce streams a Produce request of which nothing can be refused.
@@ -123,7 +126,7 @@ func (c *conn) nameProduced(w *cursor, version int16, flexible bool) {
 	}
 }
 
-// stillFree looks again when all of a guarded request has come but its last byte.
+// stillFree looks again when all of a guarded request has come, and its end has not gone out.
 func (c *conn) stillFree() error {
 	t := c.producing
 	if !c.p.pending() && (c.p.allFree() || t != (readonly.Topic{}) && c.p.free(t)) {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/proxy/sockets"
 	"github.com/cluster-mirroring/mirror-sidecar/readonly"
 )
 
@@ -258,7 +259,7 @@ func (p *Proxy) add(nc net.Conn) {
 		p:      p,
 		id:     p.lastID,
 		log:    p.log.With("session", p.lastID, "client", from),
-		client: p.secured(nc),
+		client: p.secured(sockets.Wrap(nc)),
 	}
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
 	p.conns[c] = struct{}{}

@@ -3,9 +3,10 @@ package proxy
 import (
 	"bufio"
 	"encoding/binary"
-	"io"
 	"net"
 	"sync/atomic"
+
+	"github.com/cluster-mirroring/mirror-sidecar/proxy/sockets"
 )
 
 const (
@@ -25,7 +26,6 @@ type relay struct {
 	// spliced counts the bytes that did not come into this process.
 	spliced *atomic.Int64
 
-	limited io.LimitedReader
 	// gathered holds small frames while the next one has arrived already: they go out in one
 	// write, and the other side is woken once.
 	gathered []byte
@@ -34,33 +34,57 @@ type relay struct {
 // copy passes the next n bytes on: what is buffered first; then, of a large rest between
 // TCP sockets, by the kernel (splice).
 func (r *relay) copy(n int64) error {
+	rest, err := r.copyBegin(n, 0)
+	if err != nil || rest == 0 {
+		return err
+	}
+	return r.pass(int(rest))
+}
+
+// copyBegin passes on what comes of the next n bytes until the rest of them is buffered, and returns
+// how much that is. What the kernel moves ends before the last so many bytes.
+func (r *relay) copyBegin(n, last int64) (rest int64, err error) {
 	for n > 0 {
-		if r.src.Buffered() == 0 && n >= spliceFrom {
+		have := int64(r.src.Buffered())
+		switch {
+		case have >= n:
+			return n, nil
+		case have > 0:
+			if err := r.pass(int(have)); err != nil {
+				return 0, err
+			}
+			n -= have
+			continue
+		}
+		if n-last >= spliceFrom {
 			if err := r.flush(); err != nil {
-				return err
+				return 0, err
 			}
-			if ok, err := r.splice(n); ok {
-				return err
-			}
-		}
-		if r.src.Buffered() == 0 {
-			if _, err := r.src.Peek(1); err != nil {
-				return err
+			if ok, err := r.splice(n - last); err != nil {
+				return 0, err
+			} else if ok {
+				n = last
+				continue
 			}
 		}
-		b, err := r.src.Peek(int(min(int64(r.src.Buffered()), n)))
-		if err != nil {
-			return err
-		}
-		if err := r.write(b); err != nil {
-			return err
-		}
-		n -= int64(len(b))
-		if _, err := r.src.Discard(len(b)); err != nil {
-			return err
+		if _, err := r.src.Peek(1); err != nil {
+			return 0, err
 		}
 	}
-	return nil
+	return 0, nil
+}
+
+// pass passes n buffered bytes on.
+func (r *relay) pass(n int) error {
+	b, err := r.src.Peek(n)
+	if err != nil {
+		return err
+	}
+	if err := r.write(b); err != nil {
+		return err
+	}
+	_, err = r.src.Discard(n)
+	return err
 }
 
 // copyFrame passes a whole frame of n bytes on, its length included. It may be kept until the
@@ -120,24 +144,7 @@ func (r *relay) flush() error {
 // splice moves n bytes between two TCP sockets without taking them into this process.
 // ok is false if that cannot be done.
 func (r *relay) splice(n int64) (ok bool, err error) {
-	d, ok := r.dst.(*net.TCPConn)
-	if !ok {
-		return false, nil
-	}
-	s, ok := r.raw.(*net.TCPConn)
-	if !ok {
-		return false, nil
-	}
-	r.limited = io.LimitedReader{R: s, N: n}
-	got, err := d.ReadFrom(&r.limited)
+	got, ok, err := sockets.Splice(r.dst, r.raw, n)
 	r.spliced.Add(got)
-	if err == nil && got < n {
-		err = io.ErrUnexpectedEOF
-	} else if err != nil {
-		// Of which socket it is, it does not say. To write nothing fails where writing does.
-		if _, failed := d.Write(nil); failed != nil {
-			err = failed
-		}
-	}
-	return true, err
+	return ok, err
 }

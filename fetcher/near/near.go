@@ -23,9 +23,12 @@ func Receive(c net.Conn, size int) { set(c, size, receive) }
 func Send(c net.Conn, size int) { set(c, size, send) }
 
 func tcp(c net.Conn) *net.TCPConn {
-	if below, ok := c.(interface{ NetConn() net.Conn }); ok {
+	for {
+		below, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			t, _ := c.(*net.TCPConn)
+			return t
+		}
 		c = below.NetConn()
 	}
-	t, _ := c.(*net.TCPConn)
-	return t
 }
