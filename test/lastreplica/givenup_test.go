@@ -113,11 +113,14 @@ func (e *env) givesUp(t *testing.T, topic string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	recoverTopic := func(args ...string) error {
-		_, err := e.dst.CLI(ctx, append([]string{"--recover", "--mirror", mirror, "--topics", topic}, args...)...)
-		if err == nil && len(args) == 0 {
+		out, err := e.dst.CLI(ctx, append([]string{"--recover", "--mirror", mirror, "--topics", topic}, args...)...)
+		switch {
+		case err == nil && len(args) == 0:
 			t.Fatal("recovered without --allow-truncate")
+		case err != nil:
+			return fmt.Errorf("%w\n%s", err, out) // topics that are refused are in what it prints
 		}
-		return err
+		return nil
 	}
 	// First what nothing can be written down without.
 	var said error
