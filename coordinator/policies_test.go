@@ -272,7 +272,7 @@ func TestOneRefusedConfigKeepsNoOther(t *testing.T) {
 // soon as it is.
 func TestUndecidedConfigs(t *testing.T) {
 	r := newRig(t)
-	var down error = errors.New("it crashed")
+	down := errors.New("it crashed")
 	own := map[string]plugins.Policy{"mine": {Name: "mine", Configs: plugins.ConfigFunc(func(context.Context, *policyv1.Round, string, *policyv1.ConfigFacts) (*policyv1.Decision, *string, error) {
 		return plugins.Accept("all", "everything"), nil, down
 	})}}

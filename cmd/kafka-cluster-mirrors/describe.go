@@ -44,6 +44,9 @@ func (o *options) describe(ctx context.Context, cl *kgo.Client, out io.Writer) e
 	if err != nil {
 		return err
 	}
+	if o.policies {
+		return o.writePolicies(out, mirrors)
+	}
 	rows, err := o.describedRows(mirrors)
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ func TestDocumentedShapes(t *testing.T) {
 		"--start":            {topicOutcome{}},
 		"--list":             {listed{}},
 		"--describe":         {described{}},
+		"--policies":         {describedPolicy{}, skippedItem{}},
 		"--describe-configs": {configRow{}},
 		"--explain":          {explanation{}, explanationStep{}},
 		"--switchover":       {switchoverReport{}, switchoverStep{}, groupOutcome{}},

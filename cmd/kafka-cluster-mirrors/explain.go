@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -14,17 +16,20 @@ import (
 
 type explanation struct {
 	Mirror   string            `json:"mirror"`
-	Kind     string            `json:"kind"` // topic, group or acl
+	Kind     string            `json:"kind"` // topic, config, group, acl or quota
 	Name     string            `json:"name"`
 	Mirrored bool              `json:"mirrored"`
 	Steps    []explanationStep `json:"steps"`
 }
 
 type explanationStep struct {
-	Rule   string `json:"rule"`
-	Plugin string `json:"plugin,omitempty"`
-	Passed bool   `json:"passed"`
-	Reason string `json:"reason"`
+	Rule          string `json:"rule"`
+	Plugin        string `json:"plugin,omitempty"`
+	Passed        bool   `json:"passed"`
+	Reason        string `json:"reason"`
+	SinceMs       int64  `json:"sinceMs"`
+	LastAppliedMs int64  `json:"lastAppliedMs"`
+	LastError     string `json:"lastError,omitempty"`
 }
 
 func (o *options) explain(ctx context.Context, cl *kgo.Client, out io.Writer) error {
@@ -34,6 +39,10 @@ func (o *options) explain(ctx context.Context, cl *kgo.Client, out io.Writer) er
 		req.Kind, req.Name = "topic", o.topic
 	case o.groupName != "":
 		req.Kind, req.Name = "group", o.groupName
+	case o.topicConfig != "":
+		req.Kind, req.Name = "config", o.topicConfig
+	case o.quota != "":
+		req.Kind, req.Name = "quota", o.quota
 	default:
 		req.Kind, req.Name = "acl", o.acl
 	}
@@ -48,7 +57,7 @@ func (o *options) explain(ctx context.Context, cl *kgo.Client, out io.Writer) er
 	for _, e := range r.Explanations {
 		row := explanation{Mirror: e.MirrorName, Kind: req.Kind, Name: req.Name, Mirrored: e.Mirrored, Steps: []explanationStep{}}
 		for _, s := range e.Steps {
-			row.Steps = append(row.Steps, explanationStep{s.Rule, s.Plugin, s.Passed, s.Reason})
+			row.Steps = append(row.Steps, explanationStep{s.Rule, s.Plugin, s.Passed, s.Reason, s.SinceMs, s.LastAppliedMs, deref(s.LastError)})
 		}
 		rows = append(rows, row)
 	}
@@ -88,7 +97,27 @@ func (e *explanation) write(out io.Writer) error {
 		if s.Passed {
 			passed = "yes"
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", rule, passed, dash(oneLine(s.Reason)))
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", rule, passed, dash(oneLine(s.Reason+s.history())))
 	}
 	return w.Flush()
 }
+
+// history says since when a step says what it says, and what came of it.
+func (s explanationStep) history() string {
+	var parts []string
+	if s.SinceMs > 0 {
+		parts = append(parts, "since "+at(s.SinceMs))
+	}
+	if s.LastAppliedMs > 0 {
+		parts = append(parts, "last applied "+at(s.LastAppliedMs))
+	}
+	if s.LastError != "" {
+		parts = append(parts, "last error: "+s.LastError)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+func at(millis int64) string { return time.UnixMilli(millis).UTC().Format(time.RFC3339) }

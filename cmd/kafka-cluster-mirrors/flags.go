@@ -149,9 +149,10 @@ func actions() []action {
 			name: "describe", group: groupLook, short: "show the partitions of one mirror, or of all",
 			long: "Shows MIRROR, TOPIC, PARTITION, SOURCE-OFFSET, DESTINATION-OFFSET, LAG (in records) and STATE of each partition, or with " +
 				"--failed only those that FAILED: MIRROR, TOPIC, PARTITION, RETRY, ERROR. A dash means: not known. States: " +
-				"LOG_TRUNCATION (comparing with the source), MIRRORING, PAUSING, PAUSED, STOPPING, STOPPED (writable), FAILED. " + topicsHelp,
-			takes:    []string{"mirror", "topics", "failed", "json"},
-			examples: []string{"--describe --mirror east", "--describe --failed"},
+				"LOG_TRUNCATION (comparing with the source), MIRRORING, PAUSING, PAUSED, STOPPING, STOPPED (writable), FAILED. With --policies it " +
+				"shows instead which policies decide what is mirrored, when each was asked last, and what is left out, with the reason. " + topicsHelp,
+			takes:    []string{"mirror", "topics", "failed", "policies", "json"},
+			examples: []string{"--describe --mirror east", "--describe --failed", "--describe --policies"},
 		},
 		{
 			name: "describe-configs", group: groupLook, short: "show the configuration of a mirror",
@@ -160,11 +161,11 @@ func actions() []action {
 			examples: []string{"--describe-configs --mirror east"},
 		},
 		{
-			name: "explain", group: groupLook, short: "say why a topic, group or ACL is mirrored or is not",
-			long: "Names the rules that decide about one topic, group or ACL, in the order in which they are asked, and what each said; for " +
-				"one mirror, or for all.",
-			takes:    []string{"topic", "group", "acl", "mirror", "json"},
-			examples: []string{"--explain --topic orders", "--explain --mirror east --group billing"},
+			name: "explain", group: groupLook, short: "say why a topic, config, group, ACL or quota is mirrored or is not",
+			long: "Names the rules that decide about one topic, config of a topic, group, ACL or client quota, in the order in which they are " +
+				"asked, and what each said, in the policy's own words, since when, and what came of it; for one mirror, or for all.",
+			takes:    []string{"topic", "config", "group", "acl", "quota", "mirror", "json"},
+			examples: []string{"--explain --topic orders", "--explain --config orders/retention.ms", "--explain --mirror east --group billing"},
 		},
 		{
 			name: "verify", group: groupLook, short: "compare source and mirror batch by batch",
@@ -235,6 +236,9 @@ func optionTable() []option {
 		{"add-config-file", "FILE", "set the keys of a properties file", completeFile, text(func(o *options) *string { return &o.addConfigFile })},
 		{"delete-config", "KEY", "remove keys, which then have their defaults; comma separated", completeNothing, list(func(o *options) *[]string { return &o.deleteConfig })},
 		{"failed", "", "only partitions that FAILED", completeNothing, truth(func(o *options) *bool { return &o.failed })},
+		{"policies", "", "the policies of mirrors, and what they left out", completeNothing, truth(func(o *options) *bool { return &o.policies })},
+		{"config", "TOPIC/KEY", "the config of a topic to explain", completeNothing, text(func(o *options) *string { return &o.topicConfig })},
+		{"quota", "QUOTA", "the client quota to explain: user=alice,client-id=app;producer_byte_rate", completeNothing, text(func(o *options) *string { return &o.quota })},
 		{"topic", "NAME", "the topic to explain", completeTopic, text(func(o *options) *string { return &o.topic })},
 		{"group", "NAME", "the consumer or share group to explain", completeNothing, text(func(o *options) *string { return &o.groupName })},
 		{"acl", "RULE", "the ACL to explain: resourceType;resourceName;operation;permissionType;principal", completeNothing, text(func(o *options) *string { return &o.acl })},

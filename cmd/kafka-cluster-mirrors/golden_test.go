@@ -34,7 +34,22 @@ func topicOf(name string, parts ...protocol.DescribedPartition) protocol.Describ
 func mirrorOf(name string, topics ...protocol.DescribedTopic) protocol.DescribedMirror {
 	m := protocol.NewDescribedMirror()
 	m.MirrorName, m.SourceBootstrap, m.SourceClusterID, m.Topics = name, "source:9092", "src-id", topics
+	m.Policies = []protocol.DescribedPolicy{policyOf("topics", "built-in", ""), policyOf("acls", "principals", "it crashed: exit status 3")}
 	return m
+}
+
+func policyOf(kind, plugin, err string) protocol.DescribedPolicy {
+	p := protocol.NewDescribedPolicy()
+	p.Kind, p.Plugin = kind, plugin
+	if err != "" {
+		p.LastError = &err
+		return p
+	}
+	p.LastRunMs, p.Warnings = 1771239071191, []string{"orders.tmp: has no retention"}
+	s := protocol.NewPolicySkip()
+	s.Name, s.Reason = "orders.old", "stopped here; start it by its name to mirror it again"
+	p.Skipped = append(p.Skipped, s)
+	return p
 }
 
 func text(s string) *string { return &s }
@@ -116,6 +131,7 @@ func world(described func() protocol.DescribedMirror, results ...protocol.TopicR
 				s.Rule, s.Passed, s.Reason = rule, i == 0, r.Name+" matches"
 				if i == 1 {
 					s.Plugin = "names"
+					s.SinceMs, s.LastAppliedMs, s.LastError = 1771239071191, 1771239072000, text("it says no")
 				}
 				e.Steps = append(e.Steps, s)
 			}
@@ -216,9 +232,13 @@ func TestGolden(t *testing.T) {
 		{"describe-failed", "--describe --failed", east, nil},
 		{"describe-unknown", "--describe --mirror nobody", east, nil},
 		{"describe-no-topic", "--describe --mirror east --topics orders", east, nil},
+		{"describe-policies", "--describe --policies", east, nil},
+		{"describe-policies-json", "--describe --mirror east --policies --json", east, nil},
 		{"describe-configs", "--describe-configs --mirror east", east, nil},
 		{"describe-configs-json", "--describe-configs --mirror east --json", east, nil},
 		{"explain", "--explain --topic orders", east, nil},
+		{"explain-config", "--explain --config orders/retention.ms", east, nil},
+		{"explain-quota", "--explain --quota user=alice;producer_byte_rate", east, nil},
 		{"explain-json", "--explain --mirror east --acl topic;orders --json", east, nil},
 		{"start", "--start --mirror east --topics a,b.* --exclude b.x --allow-truncate", east, ok("a", "b1", "b2")},
 		{"start-dry", "--start --mirror east --topics a --dry-run", east, ok("a")},

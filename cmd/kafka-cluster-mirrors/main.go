@@ -108,6 +108,7 @@ type options struct {
 	json          bool
 	quiet         bool
 	failed        bool
+	policies      bool
 	wait          bool
 	timeout       time.Duration
 
@@ -115,7 +116,7 @@ type options struct {
 	addConfigFile string
 	deleteConfig  []string
 
-	topic, groupName, acl string
+	topic, topicConfig, groupName, acl, quota string
 
 	sourceBootstrap []string
 	sourceConfig    string
@@ -226,13 +227,17 @@ func (o *options) checkValues(f *pflag.FlagSet) error {
 		}
 	case "explain":
 		given := 0
-		for _, v := range []string{o.topic, o.groupName, o.acl} {
+		for _, v := range []string{o.topic, o.topicConfig, o.groupName, o.acl, o.quota} {
 			if v != "" {
 				given++
 			}
 		}
 		if given != 1 {
-			return usagef("--explain needs one of --topic, --group and --acl")
+			return usagef("--explain needs one of --topic, --config, --group, --acl and --quota")
+		}
+	case "describe":
+		if o.policies && (o.failed || len(o.topics) > 0) {
+			return usagef("--policies shows what a mirror's policies did, not its partitions: it has no meaning with --failed and --topics")
 		}
 	case "completion":
 		if completionScript(o.value) == nil {

@@ -386,7 +386,7 @@ func lineHelp(t *testing.T, e *env) {
 	for action, flags := range map[string][]string{
 		"create": {"mirror", "mirror-config"}, "start": {"mirror", "topics", "exclude", "allow-truncate", "dry-run", "wait"},
 		"stop": {"topics", "wait"}, "pause": {"topics"}, "resume": {"topics"}, "recover": {"topics", "allow-truncate"}, "delete": {"mirror"},
-		"list": {"json"}, "describe": {"failed"}, "alter": {"add-config", "delete-config"}, "explain": {"topic", "group", "acl"},
+		"list": {"json"}, "describe": {"failed"}, "alter": {"add-config", "delete-config"}, "explain": {"topic", "config", "group", "acl", "quota"},
 		"verify": {"mirror"}, "switchover": {"mirror"}, "decode-log": nil, "decode-state": nil,
 	} {
 		if !strings.Contains(help, "--"+action) {
