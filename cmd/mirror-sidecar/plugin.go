@@ -32,6 +32,8 @@ func runPlugin(args []string, stdout, stderr io.Writer) int {
 	case pluginBuiltIn: // not in the usage: nobody but the sidecar has a use for it
 		plugins.Serve(builtin.Policy(buildVersion()))
 		return 0
+	case "check":
+		return runPluginCheck(args[1:], stdout, stderr)
 	case "new":
 		return runPluginNew(args[1:], stdout, stderr)
 	case "help", "--help", "-h":

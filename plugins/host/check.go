@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 )
 
@@ -34,6 +36,7 @@ func nonsense(format string, args ...any) error {
 
 // checkDecision makes a decision's texts such that they can be shown anywhere.
 func checkDecision(of string, d *policyv1.Decision) error {
+	of = clip(of, 100)
 	if d == nil {
 		return nonsense("no decision on %q", of)
 	}
@@ -127,7 +130,7 @@ func CheckConfigs(q *policyv1.SelectConfigsRequest, a *policyv1.SelectConfigsRes
 				return err
 			}
 			if len(d.GetValue()) > maxValue {
-				return nonsense("the value of %q has %d bytes, more than %d", of, len(d.GetValue()), maxValue)
+				return nonsense("the value of %q has %d bytes, more than %d", clip(of, 100), len(d.GetValue()), maxValue)
 			}
 		}
 	}
@@ -149,7 +152,7 @@ func CheckACLs(q *policyv1.SelectAclsRequest, a *policyv1.SelectAclsResponse) er
 		if err := checkChanged(of, d.GetDecision(), d.GetAs() != nil); err != nil {
 			return err
 		}
-		if err := checkACL(of, d.GetAs()); err != nil {
+		if err := checkACL(of, f.GetAcl(), d.GetAs()); err != nil {
 			return err
 		}
 	}
@@ -199,31 +202,36 @@ func CheckQuotas(q *policyv1.SelectQuotasRequest, a *policyv1.SelectQuotasRespon
 // checkChanged: who leaves something out does not say as what it is to be created.
 func checkChanged(of string, d *policyv1.Decision, changed bool) error {
 	if changed && d.GetVerdict() == policyv1.Decision_REFUSE {
-		return nonsense("%q is refused, and changed", of)
+		return nonsense("%q is refused, and changed", clip(of, 100))
 	}
 	return nil
 }
 
-// checkACL tells whether an ACL is one that can be created. Filters cannot: ANY, MATCH.
-func checkACL(of string, a *policyv1.AclBinding) error {
+// checkACL tells whether an ACL is one that can be created. Filters cannot: ANY, MATCH. What the
+// source's has may be unknown here, and is for the cluster to judge.
+func checkACL(of string, source, a *policyv1.AclBinding) error {
 	if a == nil {
 		return nil
 	}
-	oneOf := func(what, v string, allowed ...string) error {
-		if slices.Contains(allowed, v) {
-			return nil
+	of = clip(of, 100)
+	oneOf := func(what string, get func(*policyv1.AclBinding) string, allowed ...string) error {
+		if v := get(a); v != get(source) && !slices.Contains(allowed, v) {
+			return nonsense("the ACL that is to be created for %q has %s %q, which is none of %s", of, what, clip(v, 60), strings.Join(allowed, ", "))
 		}
-		return nonsense("the ACL that is to be created for %q has %s %q, which is none of %s", of, what, clip(v, 60), strings.Join(allowed, ", "))
+		return nil
 	}
 	for _, err := range []error{
-		oneOf("resource type", a.GetResourceType(), "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"),
-		oneOf("pattern type", a.GetPatternType(), "LITERAL", "PREFIXED"),
-		oneOf("operation", a.GetOperation(), "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"),
-		oneOf("permission type", a.GetPermissionType(), "ALLOW", "DENY"),
+		oneOf("resource type", (*policyv1.AclBinding).GetResourceType, "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"),
+		oneOf("pattern type", (*policyv1.AclBinding).GetPatternType, "LITERAL", "PREFIXED"),
+		oneOf("operation", (*policyv1.AclBinding).GetOperation, "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"),
+		oneOf("permission type", (*policyv1.AclBinding).GetPermissionType, "ALLOW", "DENY"),
 	} {
 		if err != nil {
 			return err
 		}
+	}
+	if proto.Equal(source, a) {
+		return nil
 	}
 	kind, name, ok := strings.Cut(a.GetPrincipal(), ":")
 	if !ok || kind == "" || name == "" || len(a.GetPrincipal()) > maxName {

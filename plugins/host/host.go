@@ -29,6 +29,8 @@ type Config struct {
 	StartTimeout time.Duration
 	// InitialBackoff and MaxBackoff are between the end of a process and the next start.
 	InitialBackoff, MaxBackoff time.Duration
+	// Starts that a plugin may have within ten minutes.
+	Starts int
 }
 
 // Defaults of Config.
@@ -36,6 +38,7 @@ const (
 	DefaultStartTimeout   = 30 * time.Second
 	DefaultInitialBackoff = 500 * time.Millisecond
 	DefaultMaxBackoff     = time.Minute
+	DefaultStarts         = 10
 )
 
 // Host has the plugins of a sidecar.
@@ -63,6 +66,9 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, error)
 	}
 	if cfg.MaxBackoff == 0 {
 		cfg.MaxBackoff = DefaultMaxBackoff
+	}
+	if cfg.Starts == 0 {
+		cfg.Starts = DefaultStarts
 	}
 	m, err := newMetrics(reg)
 	if err != nil {
@@ -96,9 +102,9 @@ type Status struct {
 	Name    string
 	Running bool
 	PID     int
-	// Version and Kinds are what the plugin says of itself, empty before it has run.
-	Version string
-	Kinds   []policy.Kind
+	// Title, Version and Kinds are what the plugin says of itself, empty before it has run.
+	Title, Version string
+	Kinds          []policy.Kind
 	// Restarts are its starts but the first.
 	Restarts int64
 	// LastError is why it was ended last, or could not be started; zero NextStart: it may be started
@@ -106,6 +112,8 @@ type Status struct {
 	LastError   error
 	LastErrorAt time.Time
 	NextStart   time.Time
+	// Overdue: it has not ended when it was told to, at the end of the host.
+	Overdue bool
 }
 
 // Status returns that of all plugins, by name.

@@ -166,13 +166,12 @@ func TestBackoff(t *testing.T) {
 
 // Who fails again and again is started no more for a while, however short the backoff is.
 func TestBudget(t *testing.T) {
-	_, p := start(t, "ends")
-	p.budget = budget
+	_, p := start(t, "ends", func(c *Config, _ *config.Plugin) { c.Starts = 0 })
 	await(t, "the budget's end", func() bool {
 		_, _ = about(t.Context(), p, "a")
 		return time.Until(p.Status().NextStart) > budgetWindow/2
 	})
-	if s := p.Status(); s.Restarts != budget-1 {
+	if s := p.Status(); s.Restarts != DefaultStarts-1 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -138,11 +138,11 @@ func (topics) SelectTopics(ctx context.Context, r *policyv1.SelectTopicsRequest)
 		case "unknown verdict":
 			add(name, &policyv1.Decision{Verdict: 9, Reason: "hm"})
 		case "no reason":
-			add(name, plugins.Accept("r", " \n"))
+			add(name, &policyv1.Decision{Verdict: policyv1.Decision_ACCEPT, Reason: " \n"})
 		case "long reason":
-			add(name, plugins.Accept("r", strings.Repeat("x", 1025)))
+			add(name, &policyv1.Decision{Verdict: policyv1.Decision_ACCEPT, Reason: strings.Repeat("x", 1025)})
 		case "long rule":
-			add(name, plugins.Accept(strings.Repeat("x", 257), "long"))
+			add(name, &policyv1.Decision{Verdict: policyv1.Decision_ACCEPT, Rule: strings.Repeat("x", 257), Reason: "long"})
 		case "too much":
 			out.Warnings = append(out.Warnings, &policyv1.Warning{Text: strings.Repeat("x", maxAnswer)})
 			add(name, yes)
@@ -152,7 +152,7 @@ func (topics) SelectTopics(ctx context.Context, r *policyv1.SelectTopicsRequest)
 			}
 			add(name, yes)
 		case "control":
-			add(name, plugins.Refuse("a\x1b[2Jb", "red\n\x1b]0;x\x07 and so on"))
+			add(name, &policyv1.Decision{Verdict: policyv1.Decision_REFUSE, Rule: "a\x1b[2Jb", Reason: "red\n\x1b]0;x\x07 and so on"})
 		case "environment":
 			add(name, plugins.Accept(fmt.Sprint(os.Getpid()), strings.Join(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PLUGIN_") }), " ")))
 		case "folder":
@@ -202,7 +202,7 @@ func start(t *testing.T, as string, change ...func(*Config, *config.Plugin)) (*H
 	t.Helper()
 	path, sum := me(t)
 	p := &config.Plugin{Name: "it", Command: []string{path, as}, SHA256: sum, Timeout: patience}
-	cfg := Config{Plugins: map[string]*config.Plugin{"it": p}, StartTimeout: patience, InitialBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond}
+	cfg := Config{Plugins: map[string]*config.Plugin{"it": p}, StartTimeout: patience, InitialBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond, Starts: 1000}
 	for _, c := range change {
 		c(&cfg, p)
 	}
@@ -217,7 +217,6 @@ func start(t *testing.T, as string, change ...func(*Config, *config.Plugin)) (*H
 			t.Error(err)
 		}
 	})
-	h.plugins["it"].budget = 1000
 	return h, h.plugins["it"]
 }
 

@@ -20,8 +20,7 @@ import (
 const (
 	// healthy: a process that has run so long begins its backoff anew when it ends.
 	healthy = time.Minute
-	// budget starts in budgetWindow are allowed; the next one waits until the oldest is that long ago.
-	budget       = 10
+	// budgetWindow has Config.Starts; the next one waits until the oldest of them is that long ago.
 	budgetWindow = 10 * time.Minute
 	// concurrent calls of one plugin.
 	concurrent = 8
@@ -43,10 +42,10 @@ type Plugin struct {
 	backoff  *backoff.ExponentialBackOff
 	next     time.Time   // not started before
 	starts   []time.Time // those within budgetWindow
-	budget   int
 	restarts int64
 	lastErr  error
 	lastAt   time.Time
+	overdue  bool // it had to be killed at the end
 }
 
 // info is what a plugin says of itself.
@@ -56,7 +55,7 @@ type info struct {
 }
 
 func newPlugin(h *Host, cfg *config.Plugin) *Plugin {
-	p := &Plugin{host: h, cfg: *cfg, calls: make(chan struct{}, concurrent), budget: budget}
+	p := &Plugin{host: h, cfg: *cfg, calls: make(chan struct{}, concurrent)}
 	p.cfg.Config = maps.Clone(cfg.Config)
 	p.program = program{argv: cfg.Command, sha256: cfg.SHA256}
 	if cfg.Name == policy.BuiltIn {
@@ -85,10 +84,10 @@ func (p *Plugin) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Status{
-		Name: p.cfg.Name, Version: p.info.version, Kinds: slices.Clone(p.info.kinds), Restarts: p.restarts,
+		Name: p.cfg.Name, Title: p.info.name, Version: p.info.version, Overdue: p.overdue, Kinds: slices.Clone(p.info.kinds), Restarts: p.restarts,
 		LastError: p.lastErr, LastErrorAt: p.lastAt, NextStart: p.next,
 	}
-	if p.run != nil {
+	if p.run != nil && !p.run.doomed.Load() {
 		s.Running, s.PID, s.NextStart = true, p.run.proc.pid, time.Time{}
 	}
 	return s
@@ -98,7 +97,7 @@ func (p *Plugin) Status() Status {
 // the one that was vouched for.
 func (p *Plugin) verified() error {
 	p.mu.Lock()
-	running := p.run != nil
+	running := p.run != nil && !p.run.doomed.Load()
 	p.mu.Unlock()
 	if running {
 		return nil
@@ -131,26 +130,29 @@ func (p *Plugin) ready(ctx context.Context) (*run, error) {
 	defer timeout.Stop()
 	for {
 		p.mu.Lock()
-		if r := p.run; r != nil {
+		r := p.run
+		if r != nil && !r.doomed.Load() {
 			p.mu.Unlock()
 			return r, nil
 		}
-		if p.starting == nil {
+		if r == nil && p.starting == nil {
 			if err := p.beginStart(); err != nil {
 				p.mu.Unlock()
 				return nil, err
 			}
 		}
-		starting := p.starting
+		change := p.starting
+		if r != nil {
+			change = r.over
+		}
 		p.mu.Unlock()
 		select {
-		case <-starting:
+		case <-change:
 		case <-timeout.C:
 			return nil, fmt.Errorf("plugin %s has not started within %v yet", p.cfg.Name, p.cfg.Timeout)
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for plugin %s to start: %w", p.cfg.Name, context.Cause(ctx))
 		}
-		// Started, or not: the former would have set run, the latter next.
 		p.mu.Lock()
 		err := p.lastErr
 		running := p.run != nil
@@ -207,8 +209,8 @@ func (p *Plugin) failed(now time.Time, ran time.Duration, err error) {
 		p.backoff.Reset()
 	}
 	p.next = now.Add(p.backoff.NextBackOff())
-	if len(p.starts) >= p.budget {
-		if at := p.starts[len(p.starts)-p.budget].Add(budgetWindow); at.After(p.next) {
+	if n := p.host.cfg.Starts; len(p.starts) >= n {
+		if at := p.starts[len(p.starts)-n].Add(budgetWindow); at.After(p.next) {
 			p.next = at
 		}
 	}

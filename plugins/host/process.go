@@ -24,6 +24,7 @@ const drain = time.Second
 // outlive the sidecar.
 type process struct {
 	cmd            *exec.Cmd
+	network, addr  string // where the plugin listens
 	stdout, stderr *os.File
 	pid            int
 
@@ -157,6 +158,7 @@ func (p *process) Diagnose(context.Context) string { return "" }
 
 // PluginToHost implements runner.Runner.
 func (p *process) PluginToHost(network, addr string) (string, string, error) {
+	p.network, p.addr = network, addr
 	return network, addr, nil
 }
 

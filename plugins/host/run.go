@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,7 +30,7 @@ const (
 	// maxAnswer bounds an answer. A page has 2,000 items at most, with a kilobyte of reason each.
 	maxAnswer = 16 << 20
 	// leave is how long a plugin that is no longer needed may take to end by itself.
-	leave = 2 * time.Second
+	leave = 4 * time.Second
 	// lastWords is how long is waited for the exit status of a process that does not answer any more.
 	lastWords = 2 * time.Second
 )
@@ -45,9 +46,12 @@ type run struct {
 	said   *lines
 	began  time.Time
 	gone   chan struct{} // closed when nothing is left of it
+	over   chan struct{} // closed when it is known, too, when the next one may be started
+	doomed atomic.Bool   // it has been ended, and will be gone
 
 	once   sync.Once
-	reason error // why it was ended; nil: it has ended by itself
+	killed atomic.Bool // it did not end when it was told to
+	reason error       // why it was ended; nil: it has ended by itself
 }
 
 // start starts a process and asks it what it is. It ends with ctx, and leaves nothing behind if it
@@ -57,7 +61,7 @@ func (p *Plugin) start(ctx context.Context) (_ *run, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot be started: a folder of its own: %w", err)
 	}
-	r := &run{plugin: p, folder: folder, said: newLines(p.host.log, p.cfg.Name), began: time.Now(), gone: make(chan struct{})}
+	r := &run{plugin: p, folder: folder, said: newLines(p.host.log, p.cfg.Name), began: time.Now(), gone: make(chan struct{}), over: make(chan struct{})}
 	defer func() {
 		if err == nil {
 			return
@@ -173,6 +177,7 @@ func describe(resp *policyv1.DescribeResponse) (info, error) {
 func (r *run) fault(err error) error {
 	r.once.Do(func() {
 		r.reason = err
+		r.doomed.Store(true)
 		r.proc.kill()
 	})
 	return r.reason
@@ -202,28 +207,28 @@ func (r *run) reap() {
 	case <-p.host.ctx.Done():
 		r.once.Do(func() { r.reason = context.Canceled })
 	}
-	// Nobody starts another one before it is known when that may be.
-	ended := make(chan struct{})
-	p.mu.Lock()
-	p.run, p.starting = nil, ended
+	r.doomed.Store(true)
 	p.host.metrics.up.WithLabelValues(p.cfg.Name).Set(0)
-	p.mu.Unlock()
 	r.clear()
 	close(r.gone)
 	how, _ := r.proc.outcome(0)
 	err := r.fault(r.crash(how))
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.run = nil
 	p.failed(time.Now(), time.Since(r.began), err)
-	p.starting = nil
-	close(ended)
+	p.overdue = r.killed.Load()
+	close(r.over)
 }
 
 // clear ends the process, if it has not yet, and everything that there was for it.
 func (r *run) clear() {
 	if r.proc != nil {
 		// go-plugin asks the plugin to end, and waits for that as long as it takes.
-		late := time.AfterFunc(leave, r.proc.kill)
+		late := time.AfterFunc(leave, func() {
+			r.killed.Store(true)
+			r.proc.kill()
+		})
 		if r.conn == nil {
 			r.proc.kill()
 		}
