@@ -227,8 +227,8 @@ func failed(req kmsg.Request, err error) kmsg.Response {
 		e := asError(err, kerr.UnknownServerError.Code)
 		code = e.Code
 		text := err.Error()
-		if own != nil && text == own.Error() {
-			text = own.Message // the code has a field of its own
+		if own != nil {
+			text = strings.Replace(text, own.Error(), own.Message, 1) // the code has a field of its own
 		}
 		message = &text
 	}

@@ -111,6 +111,9 @@ func TestVerbWithoutLeaders(t *testing.T) {
 			t.Errorf("%q is not in: %s", want, *resp.ErrorMessage)
 		}
 	}
+	if strings.Contains(*resp.ErrorMessage, kerr.CoordinatorLoadInProgress.Message) {
+		t.Errorf("the code is told twice: %s", *resp.ErrorMessage)
+	}
 	// Describe says so of what waits, and of nothing else.
 	p := &metadata.Partition{Replicas: []int32{10001, 1, 2}, ISR: []int32{10001}, ELR: []int32{2}}
 	if got := r.waitsFor(topic, p, PartitionState{State: Mirroring}); !strings.Contains(got, "no real replica is in sync; bring back broker 2, which has all data; __transaction_state-0 has no leader") {
