@@ -174,6 +174,9 @@ func (r *proxyRig) start(ctx context.Context) error {
 				"num.network.threads": "3", "num.io.threads": "8",
 				// What a round wrote is deleted before the next one, not a minute later in its middle.
 				"log.segment.delete.delay.ms": "0",
+				// With the 11 seconds that it is by default, a quota lets a round go by before it holds
+				// anybody back.
+				"quota.window.num": "2",
 			},
 		},
 		Bin: r.cfg.bin, Log: r.cfg.log,
