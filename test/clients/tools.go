@@ -369,7 +369,7 @@ func (s *toolScript) acls() {
 	r := add("list", "--list", "--principal", user)
 	r.Until, r.Tidy = "WRITE.*READ|READ.*WRITE", keep("", true)
 	r = add("list by match", "--list", "--topic", s.topic("main"), "--resource-pattern-type", "match", "--principal", user)
-	r.Tidy = keep("", true)
+	r.Until, r.Tidy = "WRITE.*READ|READ.*WRITE", keep("", true)
 	add("remove", "--remove", "--allow-principal", user, "--operation", "Read", "--operation", "Describe", "--topic", s.topic("main"), "--force").Tidy = keep("", true)
 	add("remove by role", "--remove", "--allow-principal", user, "--producer", "--topic", s.prefix, "--resource-pattern-type", "prefixed", "--force").Tidy = keep("", true)
 	r = add("list when removed", "--list", "--principal", user)
