@@ -18,7 +18,7 @@ func TestLastBroker(t *testing.T) {
 	if os.Getenv(envLong) == "" {
 		t.Skip("only with " + envLong)
 	}
-	w := newWorld(t, false, 3)
+	w := newWorld(t, false, shape{brokers: 3, controllers: 1})
 	w.execute(t, "lastbroker", nil)
 }
 

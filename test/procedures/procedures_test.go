@@ -15,13 +15,13 @@ const envOnly = "MIRROR_PROCEDURES_ONLY"
 // TestProcedures executes the pages one after the other on the same two clusters. The one
 // that loses the source comes last.
 func TestProcedures(t *testing.T) {
-	w := newWorld(t, false, 2)
+	w := newWorld(t, false, shape{brokers: 2})
 	long := os.Getenv(envLong) != ""
 	page := func(name string, env map[string]string) {
 		t.Run(name, func(t *testing.T) { w.execute(t, name, env) })
 	}
 	if only := os.Getenv(envOnly); only != "" {
-		page(only, nil)
+		page(only, map[string]string{"SDK": sdk(t)})
 		return
 	}
 	// First, where nothing else is mirrored: what they print is all there is. The first of them leaves
@@ -37,6 +37,7 @@ func TestProcedures(t *testing.T) {
 	t.Run("decoders", w.testDecoders)
 	if long { // a JVM that takes half a minute to begin
 		page("mirrormaker2", nil)
+		page(pluginPage, map[string]string{"SDK": sdk(t)})
 	}
 	page("failover", nil)
 }
@@ -51,6 +52,6 @@ func TestMigrationFromOldCluster(t *testing.T) {
 	if os.Getenv(envLong) == "" {
 		t.Skip("only with " + envLong)
 	}
-	w := newWorld(t, true, 2)
+	w := newWorld(t, true, shape{brokers: 2})
 	w.execute(t, "migration", w.around())
 }

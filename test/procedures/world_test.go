@@ -34,11 +34,15 @@ type world struct {
 	tools    string // folder of programs named as Kafka's scripts
 	writers  map[string]*writer
 	maker    *harness.Process // MirrorMaker 2
+	dir      string           // where the page that is executed has its files
 }
 
+// shape is that of a cluster. Without controllers of their own its brokers are controllers too.
+type shape struct{ brokers, controllers int }
+
 // newWorld starts both clusters at once. An old source is one that was never upgraded, and
-// has no sidecars. brokers is how many the destination has.
-func newWorld(t *testing.T, old bool, brokers int) *world {
+// has no sidecars. of says how many brokers the destination has.
+func newWorld(t *testing.T, old bool, of shape) *world {
 	t.Helper()
 	harness.SkipShort(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startup)
@@ -47,13 +51,13 @@ func newWorld(t *testing.T, old bool, brokers int) *world {
 	w := &world{writers: map[string]*writer{}}
 	t.Cleanup(func() { w.stop(t) })
 	var group errgroup.Group
-	begin := func(into **stack.Stack, name, version string, brokers int) {
+	begin := func(into **stack.Stack, name, version string, is shape) {
 		group.Go(func() (err error) {
 			*into, err = stack.Start(ctx, stack.Config{
 				NoSidecars: version != harness.DefaultVersion,
 				Kafka: harness.Config{
-					Name: name, Version: version, Brokers: brokers, Log: log,
-					Properties: map[string]string{"default.replication.factor": fmt.Sprint(brokers)},
+					Name: name, Version: version, Brokers: is.brokers, Controllers: is.controllers, Log: log,
+					Properties: map[string]string{"default.replication.factor": fmt.Sprint(is.brokers)},
 				},
 				Bin: stack.Binaries(), Log: log,
 				Sidecar: map[string]string{"mirror.stop.replica.wait.ms": "5000"},
@@ -65,8 +69,8 @@ func newWorld(t *testing.T, old bool, brokers int) *world {
 	if old {
 		version = harness.Version39
 	}
-	begin(&w.src, "source", version, 1)
-	begin(&w.dst, "destination", harness.DefaultVersion, brokers)
+	begin(&w.src, "source", version, shape{brokers: 1})
+	begin(&w.dst, "destination", harness.DefaultVersion, of)
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +142,7 @@ func (w *world) execute(t *testing.T, page string, env map[string]string) {
 	}
 	maps.Copy(vars, env)
 	dir := t.TempDir()
+	w.dir = dir
 	known := w.hooks()
 	for _, s := range readPage(t, page) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
