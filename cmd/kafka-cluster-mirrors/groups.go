@@ -129,7 +129,7 @@ func (s *switchover) planGroups(ctx context.Context) (groupMoves, error) {
 	if err != nil {
 		return nil, err
 	}
-	listed, err := offsets.List(ctx, s.src)
+	listed, err := offsets.List(ctx, s.src, nil)
 	if err != nil {
 		return nil, fmt.Errorf("groups of the source: %w", err)
 	}
@@ -175,7 +175,7 @@ func fetchOffsets(ctx context.Context, s *switchover, listed map[string]offsets.
 
 // groupsHere returns the groups here of the same names as those of the source.
 func (s *switchover) groupsHere(ctx context.Context, source []offsets.Group) (map[string]offsets.Group, error) {
-	here, err := offsets.List(ctx, s.cl)
+	here, err := offsets.List(ctx, s.cl, nil)
 	if err != nil {
 		return nil, fmt.Errorf("groups here: %w", err)
 	}
