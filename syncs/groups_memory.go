@@ -53,10 +53,10 @@ func (m *groupMemory) found(group string, p offsets.Partition, at int64, now tim
 	if w, ok := m.written[group][p]; ok && w.at == at {
 		return
 	}
-	h := fnv.New32a()
+	h := fnv.New64a()
 	_, _ = h.Write([]byte(group))
 	within := max(min(keep/8, time.Hour), time.Millisecond)
-	m.committed(group, p, at, now.Add(-renewAfter(keep)+time.Duration(h.Sum32())%within))
+	m.committed(group, p, at, now.Add(-renewAfter(keep)+time.Duration(h.Sum64()%uint64(within))))
 }
 
 // due tells whether an offset has to be committed again so that it does not expire.

@@ -85,7 +85,9 @@ func fetchCommitted(ctx context.Context, cl *kgo.Client, names []string, found m
 			continue
 		}
 		if r.Err != nil {
-			errs[name] = r.Err
+			if !errors.Is(r.Err, kerr.GroupIDNotFound) { // else it has none
+				errs[name] = r.Err
+			}
 			continue
 		}
 		positions := map[Partition]Position{}

@@ -1,0 +1,408 @@
+package syncs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
+	"github.com/cluster-mirroring/mirror-sidecar/syncs/offsets"
+)
+
+// groupRig is a source and a destination that both have 20 records in orders-0 and in orders-1.
+type groupRig struct {
+	t        *testing.T
+	src, dst *kgo.Client
+	here     *kfake.Cluster
+	mirrors  *fakeMirrors
+	ledger   *policy.Ledger
+	sync     *Groups
+	refused  map[string]bool
+	asked    []*policyv1.GroupFacts
+}
+
+func newGroupRig(t *testing.T) *groupRig {
+	t.Helper()
+	cluster := func(id string) (*kfake.Cluster, *kgo.Client) {
+		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ClusterID(id), kfake.SeedTopics(2, "orders"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(10*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(cl.Close)
+		for p := range int32(2) {
+			for range 20 {
+				if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Partition: p}).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return c, cl
+	}
+	r := &groupRig{t: t, refused: map[string]bool{}, ledger: policy.NewLedger()}
+	_, r.src = cluster("there")
+	r.here, r.dst = cluster("here")
+	m := testMirror(t, "m", "there")
+	m.Topics = []Topic{{Name: "orders", ID: ids.UUID{1}}}
+	r.mirrors = newMirrors(m)
+	r.restart()
+	return r
+}
+
+// restart makes the sync anew: what it remembers is gone.
+func (r *groupRig) restart() {
+	r.sync = NewGroups(GroupsConfig{
+		Destination: r.dst, ClusterID: "here", Mirrors: r.mirrors, Policies: r, Ledger: r.ledger, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// Groups implements GroupPolicies.
+func (r *groupRig) Groups(_ context.Context, _ policy.Question, facts []*policyv1.GroupFacts) ([]policy.Verdict, error) {
+	r.asked = facts
+	out := make([]policy.Verdict, len(facts))
+	for i, f := range facts {
+		out[i] = policy.Verdict{Accepted: !r.refused[f.GetGroup()], Reason: "a test says so"}
+	}
+	return out, nil
+}
+
+func (r *groupRig) commit(cl *kgo.Client, group string, partition int32, at int64) {
+	r.t.Helper()
+	o := kadm.Offsets{}
+	o.Add(kadm.Offset{Topic: "orders", Partition: partition, At: at, LeaderEpoch: -1, Metadata: "as it was"})
+	if err := kadm.NewClient(cl).CommitAllOffsets(r.t.Context(), group, o); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *groupRig) remove(cl *kgo.Client, group string) {
+	r.t.Helper()
+	if _, err := kadm.NewClient(cl).DeleteGroup(r.t.Context(), group); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *groupRig) at(group string, partition int32) int64 {
+	r.t.Helper()
+	got, err := kadm.NewClient(r.dst).FetchOffsets(r.t.Context(), group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return -1
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if o, ok := got.Lookup("orders", partition); ok {
+		return o.At
+	}
+	return -1
+}
+
+func (r *groupRig) wants(group string, partition int32, want int64) {
+	r.t.Helper()
+	if got := r.at(group, partition); got != want {
+		r.t.Errorf("group %s stands at %d in orders-%d, want %d", group, got, partition, want)
+	}
+}
+
+func (r *groupRig) run(why policyv1.Round_Why) Report {
+	r.t.Helper()
+	m, err := r.mirrors.Mirror(r.t.Context(), "m")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	report, err := r.sync.Sync(r.t.Context(), m, r.src, why)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return report
+}
+
+func (r *groupRig) round() Report { r.t.Helper(); return r.run(policyv1.Round_REFRESH) }
+
+// commits counts the OffsetCommits that arrive from now on.
+func (r *groupRig) commits() *int {
+	n := new(int)
+	r.here.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
+		r.here.KeepControl()
+		*n++
+		return nil, nil, false
+	})
+	return n
+}
+
+func TestGroupsCommitOnlyWhatDiffers(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "a", 0, 7)
+	r.commit(r.src, "a", 1, 3)
+	r.commit(r.src, "b", 0, 9)
+	got := r.run(policyv1.Round_DRY_RUN)
+	if len(got.Changes) != 2 || got.Changes[0].Detail != "orders-0: none to 7, orders-1: none to 3" {
+		t.Errorf("a dry run says %+v", got.Changes)
+	}
+	r.wants("a", 0, -1)
+	n := r.commits()
+	r.round()
+	r.wants("a", 0, 7)
+	r.wants("a", 1, 3)
+	r.wants("b", 0, 9)
+	if f := r.asked[0]; f.GetGroup() != "a" || f.GetOffsets()[0].GetSourceOffset() != 7 || f.GetOffsets()[0].GetEndHere() != 20 || f.GetOwned() {
+		t.Errorf("the policy was told %v", f)
+	}
+	r.round()
+	r.commit(r.src, "b", 0, 10)
+	if got := r.round(); len(got.Changes) != 1 || got.Changes[0].Item != "b" {
+		t.Errorf("changed %+v", got.Changes)
+	}
+	if *n != 3 {
+		t.Errorf("%d commits, want 3", *n)
+	}
+	if !r.asked[0].GetOwned() {
+		t.Error("what the mirror has written to is not said to be its own")
+	}
+	if e, _ := r.ledger.Get("m", policy.Groups, "b"); e.LastApplied.IsZero() || e.Why() != "" && e.Accepted {
+		t.Errorf("the ledger has %+v", e)
+	}
+}
+
+func TestGroupsThatWereReadHereOnlyMoveForward(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "g", 0, 10)
+	r.round()
+	r.commit(r.src, "g", 0, 4) // a reset at the source
+	r.round()
+	r.wants("g", 0, 4)
+	r.commit(r.dst, "g", 0, 12) // it reads here
+	got := r.round()
+	r.wants("g", 0, 12)
+	if len(got.Skipped) != 1 || !strings.Contains(got.Skipped[0].Reason, "12 is committed here by another") {
+		t.Errorf("skipped: %+v", got.Skipped)
+	}
+	r.commit(r.src, "g", 0, 15)
+	r.round()
+	r.wants("g", 0, 15)
+
+	// After a restart what is here is another's, until it proves to be the source's.
+	r.restart()
+	r.commit(r.src, "g", 0, 6)
+	r.round()
+	r.wants("g", 0, 15)
+	r.commit(r.src, "g", 0, 15)
+	r.round()
+	r.commit(r.src, "g", 0, 6)
+	r.round()
+	r.wants("g", 0, 6)
+}
+
+// What was committed here before the topic was mirrored is of another log.
+func TestGroupsOfBeforeTheMirrorGiveWay(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.dst, "g", 0, 18)
+	r.commit(r.dst, "other", 0, 18)
+	r.commit(r.src, "g", 0, 11)
+	r.mirrors.set(func(f *fakeMirrors) {
+		m := f.mirrors["m"]
+		m.Topics[0].Truncating = []int32{0, 1}
+		f.mirrors["m"] = m
+	})
+	r.round()
+	r.wants("g", 0, 18)
+	r.mirrors.set(func(f *fakeMirrors) { f.mirrors["m"].Topics[0].Truncating = nil })
+	r.round()
+	r.wants("g", 0, 11)
+	r.wants("other", 0, 18)
+	r.commit(r.src, "other", 0, 5) // it is at the source too by now
+	r.round()
+	r.wants("other", 0, 18)
+}
+
+func TestGroupsDeletedHereStayDeleted(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "g", 0, 10)
+	r.commit(r.src, "h", 0, 10)
+	r.round()
+	r.remove(r.dst, "g")
+	r.commit(r.src, "g", 0, 12)
+	for range 2 {
+		got := r.round()
+		r.wants("g", 0, -1)
+		if len(got.Skipped) != 1 || !strings.Contains(got.Skipped[0].Reason, "deleted here") {
+			t.Errorf("skipped: %+v", got.Skipped)
+		}
+		r.restart()
+	}
+
+	// Gone at the source, and back; others are not touched by that.
+	r.remove(r.src, "g")
+	r.remove(r.src, "h")
+	r.round()
+	r.wants("h", 0, 10)
+	r.commit(r.src, "g", 0, 13)
+	r.round()
+	r.wants("g", 0, 13)
+
+	// Refused by a policy, and accepted.
+	r.remove(r.dst, "g")
+	r.round()
+	r.refused["g"] = true
+	r.round()
+	r.refused["g"] = false
+	r.round()
+	r.wants("g", 0, 13)
+
+	// Stopped, and started. A pause says nothing.
+	r.remove(r.dst, "g")
+	r.round()
+	r.mirrors.set(func(f *fakeMirrors) {
+		m := f.mirrors["m"]
+		m.Topics, m.Held = nil, m.Topics
+		f.mirrors["m"] = m
+	})
+	if got := r.round(); got.Note == "" {
+		t.Error("nothing is said of a mirror without topics")
+	}
+	resume := func(f *fakeMirrors) {
+		m := f.mirrors["m"]
+		m.Topics, m.Held = []Topic{{Name: "orders", ID: ids.UUID{1}}}, nil
+		f.mirrors["m"] = m
+	}
+	r.mirrors.set(resume)
+	r.round()
+	r.wants("g", 0, -1)
+	r.mirrors.set(func(f *fakeMirrors) {
+		m := f.mirrors["m"]
+		m.Topics, m.Held = nil, nil
+		f.mirrors["m"] = m
+	})
+	r.round()
+	r.mirrors.set(resume)
+	r.round()
+	r.wants("g", 0, 13)
+
+	// Another topic of that name: its offsets went with the old one.
+	r.remove(r.dst, "g")
+	r.mirrors.set(func(f *fakeMirrors) { f.mirrors["m"].Topics[0].ID = ids.UUID{2} })
+	r.round()
+	r.wants("g", 0, 13)
+}
+
+// Between the plan and the commit the consumers of a group may come here.
+func TestGroupsThatBecomeActiveAreNamed(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "g", 0, 10)
+	r.here.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)    //nolint:forcetypeassert // it answers this request
+		for _, t := range req.(*kmsg.OffsetCommitRequest).Topics { //nolint:forcetypeassert // its key says so
+			rt := kmsg.NewOffsetCommitResponseTopic()
+			rt.Topic, rt.TopicID = t.Topic, t.TopicID
+			for _, p := range t.Partitions {
+				rp := kmsg.NewOffsetCommitResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, kerr.UnknownMemberID.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+	got := r.round()
+	if len(got.Skipped) != 1 || got.Skipped[0] != (Skip{"g", offsets.ErrActive.Error()}) || len(got.Changes) != 0 {
+		t.Errorf("%+v", got)
+	}
+	if n := len(r.mirrors.Owned("m", policy.Groups)); n != 1 {
+		t.Errorf("%d items are the mirror's: a group that was not written to would be taken for deleted", n)
+	}
+	r.round()
+	r.wants("g", 0, 10)
+}
+
+// A topic that was stopped since the round began is not committed for.
+func TestGroupsOfATopicStoppedMeanwhileAreLeft(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "g", 0, 10)
+	m, err := r.mirrors.Mirror(t.Context(), "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mirrors.set(func(f *fakeMirrors) {
+		now := f.mirrors["m"]
+		now.Topics = nil
+		f.mirrors["m"] = now
+	})
+	if _, err := r.sync.Sync(t.Context(), m, r.src, policyv1.Round_REFRESH); err != nil {
+		t.Fatal(err)
+	}
+	r.wants("g", 0, -1)
+	// The last round of a stop comes before anything is written.
+	if _, err := r.sync.Sync(t.Context(), m, r.src, policyv1.Round_STOP); err != nil {
+		t.Fatal(err)
+	}
+	r.wants("g", 0, 10)
+}
+
+// Nobody knows what was written: the next round finds it, and takes it for its own.
+func TestGroupsAreOwnedOnceThatIsWrittenDown(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "g", 0, 10)
+	r.mirrors.set(func(f *fakeMirrors) { f.ownErr = errors.New("the state cannot be written") })
+	m, _ := r.mirrors.Mirror(t.Context(), "m")
+	if _, err := r.sync.Sync(t.Context(), m, r.src, policyv1.Round_REFRESH); err == nil {
+		t.Error("no error")
+	}
+	r.wants("g", 0, 10)
+	r.mirrors.set(func(f *fakeMirrors) { f.ownErr = nil })
+	r.restart()
+	r.round()
+	r.remove(r.dst, "g")
+	r.round()
+	r.wants("g", 0, -1)
+}
+
+func TestGroupMemory(t *testing.T) {
+	const keep = 7 * 24 * time.Hour
+	p := offsets.Partition{Topic: "orders"}
+	m, now := newGroupMemory(), time.Now()
+	m.committed("g", p, 5, now)
+	for _, c := range []struct {
+		after time.Duration
+		at    int64
+		due   bool
+	}{{time.Hour, 5, false}, {keep/3 + time.Second, 5, true}, {keep, 6, false}} {
+		if got := m.due("g", p, c.at, now.Add(c.after), keep); got != c.due {
+			t.Errorf("offset %d after %s: due %t", c.at, c.after, got)
+		}
+	}
+	// Found after a restart: again within the hour, and not all groups at once.
+	early := 0
+	for i := range 100 {
+		g := string(rune('a'+i%26)) + string(rune('a'+i/26))
+		m.found(g, p, 5, now, keep)
+		if m.due(g, p, 5, now.Add(30*time.Minute), keep) {
+			early++
+		}
+		if m.due(g, p, 5, now, keep) || !m.due(g, p, 5, now.Add(time.Hour), keep) {
+			t.Errorf("group %s is not committed again within the hour", g)
+		}
+	}
+	if early < 20 || early > 80 {
+		t.Errorf("%d of 100 within half of the time", early)
+	}
+	// Nobody has committed for half of the time: that they are gone says nothing.
+	m.saw("i", now)
+	if m.expired("i", now.Add(keep/3), keep) || !m.expired("i", now.Add(keep/2), keep) || m.expired("never", now.Add(keep), keep) {
+		t.Error("what expires is taken for deleted, or the reverse")
+	}
+}
