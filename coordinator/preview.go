@@ -28,7 +28,11 @@ func (c *Coordinator) policiesAgainst(ctx context.Context, m Mirror, begin []beg
 	for i, b := range begin {
 		sources[i] = b.source
 	}
-	verdicts, err := c.deps.Policies.Topics(ctx, q, c.topicFacts(sources...))
+	facts := c.topicFacts(sources...)
+	for _, f := range facts {
+		f.Started = true
+	}
+	verdicts, err := c.deps.Policies.Topics(ctx, q, facts)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func (topics) SelectTopics(ctx context.Context, r *policyv1.SelectTopicsRequest)
 func selectTopic(round *policyv1.Round, t *policyv1.TopicFacts, include, exclude []config.Pattern) *policyv1.Decision {
 	in, included := firstMatch(include, t.GetName())
 	out, excluded := firstMatch(exclude, t.GetName())
-	started := round.GetWhy() == policyv1.Round_START || t.GetMirrorHere() == round.GetMirror() && t.GetStateHere() != "STOPPED"
+	started := t.GetStarted() || t.GetMirrorHere() == round.GetMirror() && t.GetStateHere() != "STOPPED"
 	switch {
 	case included && !excluded:
 		return plugins.Accept(config.TopicsIncludeKey, fmt.Sprintf("included by the pattern %q", in))

@@ -544,8 +544,10 @@ type TopicFacts struct {
 	ExistsHere     bool  `protobuf:"varint,5,opt,name=exists_here,json=existsHere,proto3" json:"exists_here,omitempty"`
 	PartitionsHere int32 `protobuf:"varint,6,opt,name=partitions_here,json=partitionsHere,proto3" json:"partitions_here,omitempty"`
 	// The mirror that has it, empty if none; and in which state it is.
-	MirrorHere    string `protobuf:"bytes,7,opt,name=mirror_here,json=mirrorHere,proto3" json:"mirror_here,omitempty"`
-	StateHere     string `protobuf:"bytes,8,opt,name=state_here,json=stateHere,proto3" json:"state_here,omitempty"`
+	MirrorHere string `protobuf:"bytes,7,opt,name=mirror_here,json=mirrorHere,proto3" json:"mirror_here,omitempty"`
+	StateHere  string `protobuf:"bytes,8,opt,name=state_here,json=stateHere,proto3" json:"state_here,omitempty"`
+	// An operator starts it, by its name or by a pattern of his own.
+	Started       bool `protobuf:"varint,9,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -634,6 +636,13 @@ func (x *TopicFacts) GetStateHere() string {
 		return x.StateHere
 	}
 	return ""
+}
+
+func (x *TopicFacts) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
 }
 
 type SelectTopicsResponse struct {
@@ -2279,7 +2288,7 @@ const file_policy_proto_rawDesc = "" +
 	"\x04text\x18\x02 \x01(\tR\x04text\"z\n" +
 	"\x13SelectTopicsRequest\x12-\n" +
 	"\x05round\x18\x01 \x01(\v2\x17.mirror.policy.v1.RoundR\x05round\x124\n" +
-	"\x06topics\x18\x02 \x03(\v2\x1c.mirror.policy.v1.TopicFactsR\x06topics\"\xe8\x02\n" +
+	"\x06topics\x18\x02 \x03(\v2\x1c.mirror.policy.v1.TopicFactsR\x06topics\"\x82\x03\n" +
 	"\n" +
 	"TopicFacts\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
@@ -2294,7 +2303,8 @@ const file_policy_proto_rawDesc = "" +
 	"\vmirror_here\x18\a \x01(\tR\n" +
 	"mirrorHere\x12\x1d\n" +
 	"\n" +
-	"state_here\x18\b \x01(\tR\tstateHere\x1a:\n" +
+	"state_here\x18\b \x01(\tR\tstateHere\x12\x18\n" +
+	"\astarted\x18\t \x01(\bR\astarted\x1a:\n" +
 	"\fConfigsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8c\x01\n" +

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cluster-mirroring/mirror-sidecar/plugins"
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 )
@@ -32,6 +33,13 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == strictArg {
+		plugins.Serve(strict())
+		return
+	}
+	if servedAsPlugin() {
+		return
+	}
 	code := stack.Main(m)
 	if err := shared.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -59,6 +67,7 @@ type env struct {
 	// Clients that by-pass the proxies, and clients of the proxies.
 	srcCl, dstCl, proxyCl        *kgo.Client
 	srcAdmin, dstAdmin, dstProxy *kadm.Client
+	mode                         string // file that tells the plugin strict to misbehave
 }
 
 // start returns the clusters.
@@ -90,6 +99,16 @@ func launch() (*env, error) {
 		"group.consumer.min.session.timeout.ms": "6000",
 	}
 	e := &env{}
+	keys, mode, err := strictKeys()
+	if err != nil {
+		return nil, err
+	}
+	e.mode = mode
+	if err := houseKeys(keys); err != nil {
+		return nil, err
+	}
+	keys["plugin."+house+".config."+notes] = filepath.Dir(mode)
+	keys["mirror.metadata.refresh.interval.ms"] = fmt.Sprint(refresh.Milliseconds())
 	var group errgroup.Group
 	group.Go(func() (err error) {
 		e.src, err = harness.Start(ctx, harness.Config{Name: "source", Brokers: 1, Properties: secured})
@@ -101,12 +120,12 @@ func launch() (*env, error) {
 		e.dst, err = stack.Start(ctx, stack.Config{
 			Kafka:   harness.Config{Name: "dest", Brokers: brokers, Properties: here},
 			Bin:     stack.Binaries(),
-			Sidecar: map[string]string{"mirror.metadata.refresh.interval.ms": fmt.Sprint(refresh.Milliseconds())},
+			Sidecar: keys,
 			Log:     slog.New(slog.DiscardHandler),
 		})
 		return err
 	})
-	err := group.Wait()
+	err = group.Wait()
 	if err == nil {
 		e.srcCl, err = e.src.Client(quick()...)
 	}
@@ -133,7 +152,7 @@ func (c *clusters) stop() error {
 			cl.Close()
 		}
 	}
-	var errs []error
+	errs := []error{os.RemoveAll(filepath.Dir(e.mode))}
 	if e.dst != nil {
 		for _, c := range e.dst.Sidecars {
 			if text, err := os.ReadFile(c.LogFile()); err == nil {
