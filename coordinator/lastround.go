@@ -2,10 +2,15 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/syncs"
@@ -42,11 +47,45 @@ func (c *Coordinator) lastRound(ctx context.Context, r stopRequest) (warning str
 	}
 	within, cancel := context.WithTimeout(ctx, lastRoundTimeout)
 	defer cancel()
-	if _, err := c.syncs.Run(within, r.mirror, policy.Groups, policyv1.Round_STOP); err != nil {
+	err = reachable(within, m)
+	if err == nil {
+		_, err = c.syncs.Run(within, r.mirror, policy.Groups, policyv1.Round_STOP)
+	}
+	if err != nil {
 		c.log.Warn("a mirror is stopped, and the offsets of its groups were not copied one last time", "mirror", r.mirror, "err", err)
 		return fmt.Sprintf("not all offsets of groups were copied one last time: %v", err)
 	}
 	return ""
+}
+
+// reachTimeout is how long a source that does not even take connections is waited for: clients try
+// again for much longer.
+const reachTimeout = time.Second
+
+// reachable returns an error if no address of a mirror's source takes connections.
+func reachable(ctx context.Context, m Mirror) error {
+	cfg, err := config.ParseMirror(m.Configs)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	errs := make([]error, len(cfg.Bootstrap))
+	var tries sync.WaitGroup
+	for i, addr := range cfg.Bootstrap {
+		tries.Go(func() {
+			var conn net.Conn
+			if conn, errs[i] = (&net.Dialer{}).DialContext(ctx, "tcp", addr); conn != nil {
+				_ = conn.Close()
+				cancel() // one is enough
+			}
+		})
+	}
+	tries.Wait()
+	if slices.Contains(errs, nil) {
+		return nil
+	}
+	return fmt.Errorf("the source at %s takes no connections: %w", strings.Join(cfg.Bootstrap, ","), errors.Join(errs...))
 }
 
 // copiesGroups tells whether the offsets of groups in a topic of a mirror follow the source.
