@@ -77,6 +77,9 @@ func (c *Coordinator) explainItem(m Mirror, kind policy.Kind, name string) (step
 			steps = append(steps, step(policy.Key(kind), false, "the last run at %s: %s", at(r.At.UnixMilli()), r.LastError))
 		}
 	}
+	if kind == policy.Groups {
+		return append(steps, step("source", false, "no group of that name had committed anything for mirrored topics at the source at %s", at(runs[0].At.UnixMilli()))), false
+	}
 	return append(steps, step("source", false, "nothing of that name was at the source when the policies were asked at %s", at(runs[0].At.UnixMilli()))), false
 }
 

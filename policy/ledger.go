@@ -117,6 +117,11 @@ func (l *Ledger) Skipped(mirror string, kind Kind, item, why string) {
 	l.edit(mirror, kind, item, func(e *Entry, _ bool) { e.LastError, e.Skipped = "", cut(why) })
 }
 
+// LeftOut records that an item is not mirrored whatever the policies say, which were not asked.
+func (l *Ledger) LeftOut(mirror string, kind Kind, item, rule, why string) {
+	l.decided(mirror, kind, item, Verdict{Rule: rule, Reason: cut(why)})
+}
+
 // Done records that what was decided on a kind was applied, or why it was not, and what else is to
 // be known of it.
 func (l *Ledger) Done(mirror string, kind Kind, err error, notes ...string) {

@@ -126,8 +126,13 @@ type groupRound struct {
 func (r *groupRound) fail(group string, err error) {
 	err = fmt.Errorf("group %s: %w", group, err)
 	r.errs = append(r.errs, err)
-	if r.acts() {
+	if !r.acts() {
+		return
+	}
+	if e, _ := r.g.cfg.Ledger.Get(r.m.Name, policy.Groups, group); e.Accepted {
 		r.g.cfg.Ledger.Failed(r.m.Name, policy.Groups, group, err)
+	} else {
+		r.g.cfg.Ledger.LeftOut(r.m.Name, policy.Groups, group, "offsets of the group", err.Error())
 	}
 }
 
@@ -141,6 +146,14 @@ func (r *groupRound) skip(group, why string) {
 	r.report.Skipped = append(r.report.Skipped, Skip{group, why})
 	if r.acts() {
 		r.g.cfg.Ledger.Skipped(r.m.Name, policy.Groups, group, why)
+	}
+}
+
+// leaveOut is skip of what the policies are not asked about.
+func (r *groupRound) leaveOut(group, rule, why string) {
+	r.report.Skipped = append(r.report.Skipped, Skip{group, why})
+	if r.acts() {
+		r.g.cfg.Ledger.LeftOut(r.m.Name, policy.Groups, group, rule, why)
 	}
 }
 
@@ -198,7 +211,7 @@ func (r *groupRound) read(ctx context.Context, source map[string]offsets.Group) 
 	var candidates []offsets.Group
 	for _, name := range slices.Sorted(maps.Keys(source)) {
 		if g := source[name]; g.Type == offsets.Streams {
-			r.skip(name, "streams groups are not copied: their state is more than their offsets")
+			r.leaveOut(name, "type of the group", "streams groups are not copied: their state is more than their offsets")
 		} else {
 			candidates = append(candidates, g)
 		}
@@ -213,8 +226,9 @@ func (r *groupRound) read(ctx context.Context, source map[string]offsets.Group) 
 				return false
 			}
 		}
-		if r.acts() {
-			r.g.cfg.Ledger.Skipped(r.m.Name, policy.Groups, g.Name, "it has committed nothing for topics that this mirror mirrors now")
+		// There may be thousands that have nothing to do with this mirror.
+		if _, known := r.g.cfg.Ledger.Get(r.m.Name, policy.Groups, g.Name); known && r.acts() {
+			r.g.cfg.Ledger.LeftOut(r.m.Name, policy.Groups, g.Name, "topics of the group", "it has committed nothing for topics that this mirror mirrors now")
 		}
 		return true
 	})
@@ -354,7 +368,8 @@ func (r *groupRound) plan(source, here offsets.Group) {
 		return
 	}
 	for _, m := range p.Same {
-		if r.mem.due(source.Name, m.Partition, m.To, now, r.keep) {
+		// Where share groups begin does not expire, and what they have acquired beyond would be lost.
+		if source.Type != offsets.Share && r.mem.due(source.Name, m.Partition, m.To, now, r.keep) {
 			p.Moves = append(p.Moves, m)
 		}
 	}

@@ -41,8 +41,8 @@ func (r *groupRound) mine(topic, group string, now time.Time) {
 // looked notes that the groups of topics were looked at: what is committed from now on by others
 // was read in the log of the mirror.
 func (r *groupRound) looked() {
-	for name, t := range r.topics {
-		if r.fresh[name] && len(t.Truncating) == 0 {
+	for _, t := range r.m.Topics { // as they were when it began
+		if _, still := r.topics[t.Name]; still && r.fresh[t.Name] && len(t.Truncating) == 0 {
 			r.add = append(r.add, groupItem(t, ""))
 		}
 	}
