@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
+	"github.com/cluster-mirroring/mirror-sidecar/test/stack"
 )
 
 // none is no offset at all.
@@ -586,4 +587,61 @@ func (e *env) produceHere(t *testing.T, topic string, partition int32, n int) er
 		}
 		return e.proxyCl.ProduceSync(ctx, all...).FirstErr()
 	})
+}
+
+// Offsets that nobody commits again expire: those of a group that stands still at the source are
+// committed again in time, and not taken for deleted.
+func TestGroupsDoNotExpire(t *testing.T) {
+	if !harness.Full() {
+		t.Skip("takes two minutes; TestGroupMemory of package syncs has the rule")
+	}
+	e := *start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	var err error
+	e.dst, err = stack.Start(ctx, stack.Config{
+		Kafka: harness.Config{Name: "forgetful", Brokers: 1, Properties: map[string]string{
+			"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "2000",
+		}},
+		Bin:     stack.Binaries(),
+		Sidecar: map[string]string{"mirror.metadata.refresh.interval.ms": fmt.Sprint(refresh.Milliseconds())},
+	})
+	t.Cleanup(func() {
+		if e.dst != nil {
+			if err := e.dst.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.dstCl = e.dst.Cluster.ClientT(t, quick()...)
+	proxy, err := kgo.NewClient(quick(kgo.SeedBrokers(e.dst.Proxies()...))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	e.proxyCl, e.dstAdmin, e.dstProxy = proxy, kadm.NewClient(e.dstCl), kadm.NewClient(proxy)
+	const name = "groups-expire"
+	e.prepare(t, name, 1, 50, nil)
+	commit(t, e.srcAdmin, name, name, at{0, 10})
+	commit(t, e.dstAdmin, name+"-local", name, at{0, 5})
+	e.arrives(t, name, name, at{0, 10})
+	harness.AwaitT(t, 3*patience, "offsets expire here", func(ctx context.Context) error {
+		o, err := e.here(ctx, name+"-local", name, 0)
+		if err == nil && o.At != none {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	for begun := time.Now(); time.Since(begun) < time.Minute; {
+		if o, err := e.here(t.Context(), name, name, 0); err != nil || o.At != 10 {
+			t.Fatalf("the group stands at %d: %v", o.At, err)
+		}
+		select {
+		case <-t.Context().Done():
+		case <-time.After(refresh):
+		}
+	}
 }
