@@ -57,6 +57,9 @@ type TopicResult struct {
 	Name string
 	Err  *Error
 	Note string // what is to be known although there is no error
+	// Skipped says that a request which only asks what would be done would leave the topic out,
+	// although one of its patterns matches; Note says why.
+	Skipped bool
 }
 
 // validateCreate checks everything that can be checked before anything is written, and

@@ -238,7 +238,9 @@ func (c *Coordinator) permitted(ctx context.Context, caller Caller, clientID str
 		}
 		names = nil
 		for _, r := range *topicResults(resp) {
-			names = append(names, r.Name)
+			if !r.Skipped { // nothing is done with it, so nobody needs rights
+				names = append(names, r.Name)
+			}
 		}
 	}
 	names = distinct(names)
@@ -301,7 +303,7 @@ func wireResult(t TopicResult) protocol.TopicResult {
 	if t.Err != nil {
 		r.ErrorCode, r.ErrorMessage = t.Err.Code, &t.Err.Message
 	} else {
-		r.ErrorMessage = nullable(t.Note)
+		r.ErrorMessage, r.Skipped = nullable(t.Note), t.Skipped
 	}
 	return r
 }

@@ -381,6 +381,80 @@ func TestPoliciesAreCheckedAtAlter(t *testing.T) {
 	}
 }
 
+// TestDryRunOfAPattern: what a pattern matches is said to be created, refused or left out.
+func TestDryRunOfAPattern(t *testing.T) {
+	r := newRig(t)
+	r.policies(config.Properties{"mirror.policy.topics": "built-in,naming", config.TopicsExcludeKey: ".*tmp"}, map[string]plugins.Policy{"naming": naming("team-")})
+	r.sourceTopics("team-a", "team-tmp", "stray", "__transaction_state")
+	results, err := r.startTopics(t.Context(), startRequest{mirror: "m", include: []string{".*"}, validateOnly: true})
+	if err != nil || len(results) != 4 {
+		t.Fatalf("%+v, %v", results, err)
+	}
+	for i, want := range []struct {
+		name, note, refused string
+		skipped             bool
+	}{
+		{"__transaction_state", "internal to Kafka", "", true},
+		{"stray", "", "names begin with team-", false},
+		{"team-a", "would be created with 2 partitions", "", false},
+		{"team-tmp", `excluded by the pattern ".*tmp"`, "", true},
+	} {
+		got := results[i]
+		if got.Name != want.name || got.Skipped != want.skipped || !strings.Contains(got.Note, want.note) || (got.Err != nil) != (want.refused != "") || got.Err != nil && !strings.Contains(got.Err.Message, want.refused) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	if len(r.view.Topics("m")) > 0 {
+		t.Error("a dry run has started something")
+	}
+}
+
+// TestLedgerOfWhoCoordinates: a mirror that another sidecar coordinates now is forgotten, and its
+// ledger made anew when it comes back.
+func TestLedgerOfWhoCoordinates(t *testing.T) {
+	r := newRig(t)
+	r.policies(config.Properties{config.TopicsIncludeKey: "a", "mirror.policy.topics": "built-in,naming"}, map[string]plugins.Policy{"naming": naming("team-")})
+	r.sourceTopics("a")
+	known := func() bool { _, ok := r.deps.Policies.Ledger().Get("m", policy.Topics, "a"); return ok }
+	look := func() {
+		t.Helper()
+		var next time.Duration
+		for name, m := range r.ref.dueNow(&next) {
+			if _, err := r.ref.refresh(t.Context(), name, m); err != nil {
+				t.Fatal(err)
+			}
+			m.running = false
+		}
+	}
+	lead := func(broker int32) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		p := *r.parts[0]
+		p.Leader, p.LeaderEpoch = broker, p.LeaderEpoch+1
+		r.parts[0] = &p
+		r.showLocked()
+	}
+	t.Cleanup(func() {
+		for _, m := range r.ref.mirrors {
+			m.close()
+		}
+	})
+	look()
+	if !known() {
+		t.Fatal("nothing is known of what was decided")
+	}
+	lead(2)
+	look()
+	if known() {
+		t.Error("what another sidecar decides on now is still known")
+	}
+	lead(1)
+	look()
+	if !known() {
+		t.Error("what is decided here again is not known")
+	}
+}
+
 func TestConfigPreview(t *testing.T) {
 	for want, c := range map[string]struct {
 		here map[string]string

@@ -79,6 +79,7 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 		return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %s is cluster %s now, the mirror was created for %s; nothing was changed", m.Name, strings.Join(cfg.Bootstrap, ","), id, m.SourceClusterID)
 	}
 	names := slices.Clone(r.topics)
+	var left []TopicResult // of those that its patterns match
 	if len(r.include) > 0 {
 		all, err := src.List(ctx)
 		if err != nil {
@@ -89,7 +90,14 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 			return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %v", m.Name, err)
 		}
 		for _, t := range all {
-			if include.Match(t.Name) && !internalTopic(t.Name) && !cfg.TopicsExclude.Match(t.Name) {
+			switch {
+			case !include.Match(t.Name) || slices.Contains(r.topics, t.Name):
+			case internalTopic(t.Name):
+				left = append(left, TopicResult{Name: t.Name, Skipped: true, Note: "would be left out: it is internal to Kafka, and never mirrored"})
+			case cfg.TopicsExclude.Match(t.Name):
+				by := matching(config.SplitList(cfg.TopicsExclude.String()), t.Name)
+				left = append(left, TopicResult{Name: t.Name, Skipped: true, Note: fmt.Sprintf("would be left out: excluded by the pattern %q", by)})
+			default:
 				names = append(names, t.Name)
 			}
 		}
@@ -131,6 +139,8 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 	}
 	if r.validateOnly {
 		c.preview(ctx, m, begin, results)
+		results = append(results, left[:min(len(left), maxSkips)]...)
+		slices.SortFunc(results, func(a, b TopicResult) int { return strings.Compare(a.Name, b.Name) })
 		return results, nil
 	}
 	refused, err := c.begin(ctx, m.Name, begin, func(now Mirror) (config.Properties, error) { return c.withPatterns(now, r, literal) })

@@ -3400,6 +3400,9 @@ type TopicResult struct {
 	Name         string
 	ErrorCode    int16
 	ErrorMessage *string
+	// Skipped: only with ValidateOnly: a pattern of the request matches, and the topic would be
+	// left out all the same.
+	Skipped bool
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -3414,14 +3417,28 @@ func (m *TopicResult) write(w *wire.Writer, version int16) {
 	w.String(m.Name, true)
 	w.Int16(m.ErrorCode)
 	w.NullableString(m.ErrorMessage, true)
-	w.Tags(nil, m.UnknownTags)
+	var tags []wire.Tag
+	if m.Skipped {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.Bool(m.Skipped)
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
 }
 
 func (m *TopicResult) read(r *wire.Reader, version int16) {
 	m.Name = r.String(true)
 	m.ErrorCode = r.Int16()
 	m.ErrorMessage = r.NullableString(true)
-	m.UnknownTags = r.Tags(true, nil)
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			m.Skipped = r.Bool()
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
@@ -3430,6 +3447,9 @@ func (m TopicResult) MarshalJSON() ([]byte, error) {
 	o.Field("name", m.Name)
 	o.Field("errorCode", m.ErrorCode)
 	o.Field("errorMessage", m.ErrorMessage)
+	if m.Skipped {
+		o.Field("skipped", m.Skipped)
+	}
 	return o.JSON()
 }
 

@@ -242,6 +242,10 @@ func TestGolden(t *testing.T) {
 		{"explain-json", "--explain --mirror east --acl topic;orders --json", east, nil},
 		{"start", "--start --mirror east --topics a,b.* --exclude b.x --allow-truncate", east, ok("a", "b1", "b2")},
 		{"start-dry", "--start --mirror east --topics a --dry-run", east, ok("a")},
+		{"start-dry-pattern", "--start --mirror east --topics a.* --dry-run", east, []protocol.TopicResult{
+			result("a", 0, "would be created with 6 partitions; configs: retention.ms=1000"),
+			{Name: "a.tmp", Skipped: true, ErrorMessage: text(`would be left out: excluded by the pattern "a.tmp"`)},
+		}},
 		{"start-later", "--start --mirror east --topics later.*", east, nil},
 		{"start-refused", "--start --mirror east --topics a,b --json", east, append(ok("a"), result("b", protocol.TopicAlreadyInClusterMirror, "topic b belongs to mirror west; stop it there first"))},
 		{"start-wait", "--start --mirror east --topics a --wait", steady, ok("a")},

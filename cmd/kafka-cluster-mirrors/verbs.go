@@ -22,6 +22,8 @@ type topicOutcome struct {
 	Message string `json:"errorMessage,omitempty"`
 	// State is the one that all partitions have after --wait, or the least advanced one.
 	State string `json:"state,omitempty"`
+	// Skipped: a pattern matches, and it would be left out all the same. Only with --dry-run.
+	Skipped bool `json:"skipped,omitempty"`
 
 	code int16
 }
@@ -65,9 +67,10 @@ func (o *options) topicsVerb(ctx context.Context, cl *kgo.Client, out io.Writer,
 	}
 	var refused int
 	for _, t := range outcomes {
-		if t.Done {
+		switch {
+		case t.Done:
 			w.topics = append(w.topics, t.Topic)
-		} else {
+		case !t.Skipped:
 			refused++
 		}
 	}
@@ -129,7 +132,7 @@ func (o *options) excluded(ctx context.Context, cl *kgo.Client) string {
 func (o *options) writeOutcomes(out io.Writer, outcomes []topicOutcome, done int, excluded string) {
 	for _, t := range outcomes {
 		switch {
-		case !t.Done:
+		case !t.Done && !t.Skipped:
 			fmt.Fprintf(out, "%s: %s: %s\n", t.Topic, t.Error, t.Message)
 		case t.Error != "":
 			fmt.Fprintf(out, "%s: already so (%s)\n", t.Topic, t.Error)
@@ -210,7 +213,7 @@ func (o *options) outcomes(results []protocol.TopicResult) []topicOutcome {
 	spoken := map[string]bool{}
 	for _, t := range results {
 		spoken[t.Name] = true
-		c := topicOutcome{Topic: t.Name, Done: t.ErrorCode == 0, Message: deref(t.ErrorMessage), code: t.ErrorCode}
+		c := topicOutcome{Topic: t.Name, Done: t.ErrorCode == 0 && !t.Skipped, Skipped: t.Skipped, Message: deref(t.ErrorMessage), code: t.ErrorCode}
 		if t.ErrorCode != 0 {
 			c.Error = protocol.CodeName(t.ErrorCode)
 		}
