@@ -51,6 +51,7 @@ func (w *world) hooks() map[string]hookFunc {
 		"open transaction": w.openTransaction,
 		"reads committed":  w.readsCommitted,
 		"mirrored":         w.mirrored,
+		"configure":        w.configure,
 		"led by":           w.ledByReal,
 		"stays stopped":    w.staysStopped,
 

@@ -162,7 +162,7 @@ func TestParsePage(t *testing.T) {
 // Every page can be executed, and its hooks are known.
 func TestPages(t *testing.T) {
 	known := (&world{}).hooks()
-	for _, name := range []string{"failover", "switchover", "failback", "migration", "mirrormaker2", "uninstall", "emergency", "lastbroker"} {
+	for _, name := range []string{"failover", "switchover", "failback", "migration", "mirrormaker2", "uninstall", "emergency", "lastbroker", pluginPage} {
 		steps := readPage(t, name)
 		if len(steps) == 0 {
 			t.Errorf("%s has no steps", name)
