@@ -424,9 +424,12 @@ func (r *groupRound) commitSome(ctx context.Context, plans []*offsets.Plan) {
 	out := make([]outcome, len(plans))
 	var group sync.WaitGroup
 	slots := make(chan struct{}, commitsAtATime)
-	for i, p := range plans {
+	for _, p := range plans {
 		p.Moves = slices.DeleteFunc(p.Moves, func(m offsets.Move) bool { _, ok := r.topics[m.Topic]; return !ok })
 		p.Same = slices.DeleteFunc(p.Same, func(m offsets.Move) bool { _, ok := r.topics[m.Topic]; return !ok })
+	}
+	r.lookAgain(ctx, plans)
+	for i, p := range plans {
 		if len(p.Moves) == 0 {
 			continue
 		}
@@ -439,6 +442,37 @@ func (r *groupRound) commitSome(ctx context.Context, plans []*offsets.Plan) {
 	group.Wait()
 	for i, p := range plans {
 		r.took(p, out[i].done, out[i].err)
+	}
+}
+
+// lookAgain drops moves from where a group no longer stands. Since it was looked at policies were
+// asked and others committed for, and its consumers may have been here and gone: they must not read
+// again what they have read here. The next round sees them.
+func (r *groupRound) lookAgain(ctx context.Context, plans []*offsets.Plan) {
+	var ask []offsets.Group
+	for _, p := range plans {
+		if len(p.Moves) > 0 {
+			ask = append(ask, offsets.Group{Name: p.Group.Name, Type: p.Group.Type})
+		}
+	}
+	filled, failed := offsets.Fetch(ctx, r.dst, ask)
+	now := map[string]map[offsets.Partition]offsets.Position{}
+	for _, g := range filled {
+		now[g.Name] = g.Positions
+	}
+	for _, p := range plans {
+		if err := failed[p.Group.Name]; err != nil {
+			p.Moves = nil
+			r.fail(p.Group.Name, fmt.Errorf("its offsets here: %w", err))
+			continue
+		}
+		p.Moves = slices.DeleteFunc(p.Moves, func(m offsets.Move) bool {
+			at := int64(-1)
+			if o, ok := now[p.Group.Name][m.Partition]; ok {
+				at = o.At
+			}
+			return at != m.From
+		})
 	}
 }
 

@@ -30,6 +30,7 @@ type groupRig struct {
 	sync     *Groups
 	refused  map[string]bool
 	asked    []*policyv1.GroupFacts
+	during   func() // happens while the policies are asked
 }
 
 func newGroupRig(t *testing.T) *groupRig {
@@ -74,6 +75,9 @@ func (r *groupRig) restart() {
 // Groups implements GroupPolicies.
 func (r *groupRig) Groups(_ context.Context, _ policy.Question, facts []*policyv1.GroupFacts) ([]policy.Verdict, error) {
 	r.asked = facts
+	if r.during != nil {
+		r.during()
+	}
 	out := make([]policy.Verdict, len(facts))
 	for i, f := range facts {
 		out[i] = policy.Verdict{Accepted: !r.refused[f.GetGroup()], Reason: "a test says so"}
@@ -206,6 +210,21 @@ func TestGroupsThatWereReadHereOnlyMoveForward(t *testing.T) {
 	r.commit(r.src, "g", 0, 6)
 	r.round()
 	r.wants("g", 0, 6)
+}
+
+// Consumers may come and go between the moment in which a group is looked at and that in which it
+// is committed for.
+func TestGroupsThatWereReadHereMeanwhileAreNotMovedBack(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "g", 0, 5)
+	r.commit(r.src, "g", 1, 5)
+	r.round()
+	r.commit(r.src, "g", 0, 7)
+	r.commit(r.src, "g", 1, 7)
+	r.during = func() { r.commit(r.dst, "g", 0, 9) }
+	r.round()
+	r.wants("g", 0, 9)
+	r.wants("g", 1, 7)
 }
 
 // What was committed here before the topic was mirrored is of another log.
