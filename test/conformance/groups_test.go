@@ -12,6 +12,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/cluster-mirroring/mirror-sidecar/test/harness"
 )
 
 // policiesGroups has groups of every type at the source: those that match are copied to where this
@@ -49,7 +52,7 @@ func policiesGroups(t *testing.T, e *env) {
 		commit(m+".next", 9)
 		groups[m+".next"] = 9
 		shareFrom(t, e.srcClient, m+".share", m, 11)
-		joinStreams(t, e.srcClient, m+".streams", m)
+		joinStreams(t, e.src.Bootstrap(harness.ListenerInternal), m+".streams", m)
 	}
 	eventually(t, "groups are copied", func(ctx context.Context) error {
 		for g, want := range groups {
@@ -119,8 +122,11 @@ func join848(t *testing.T, cl *kgo.Client, group, topic string) {
 }
 
 // joinStreams makes a group of Kafka Streams with one member.
-func joinStreams(t *testing.T, cl *kgo.Client, group, topic string) {
+func joinStreams(t *testing.T, seeds []string, group, topic string) {
 	t.Helper()
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(88, 0) // a client for consumers does not know it
+	cl := newClient(t, seeds, kgo.MaxVersions(versions))
 	process := group
 	req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
 	req.Group, req.MemberID, req.RebalanceTimeoutMillis, req.ProcessID = group, memberID(t), 30000, &process
