@@ -29,7 +29,9 @@ func (r *Reconciler) noteLock(ctx context.Context, t Topic) (Topic, error) {
 	return r.put(ctx, t, func(now *Topic) { now.Locked = locked })
 }
 
-// byHand tells whether a topic that is wanted mirrored was handed back by hand.
+// byHand tells whether a topic that is wanted mirrored was handed back by hand, or by a stop of
+// which only the partitions' states are left: the state topic has lost the rest. A start has the lock
+// seen anew before it counts as locked, so that it is not taken for that.
 func (r *Reconciler) byHand(t Topic, parts []*metadata.Partition) bool {
 	if len(t.Wanted) == 0 || !t.Locked || r.c.locked(t.Name) {
 		return false
@@ -40,7 +42,7 @@ func (r *Reconciler) byHand(t Topic, parts []*metadata.Partition) bool {
 			return false
 		}
 		s, _ := r.c.view.State(t.Mirror, ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition})
-		led = led || wasLed(s)
+		led = led || wasLed(s) || s.State == Stopped
 	}
 	return led
 }

@@ -27,7 +27,8 @@ func TestHandedBackByHand(t *testing.T) {
 		{name: "a start that has not come to the lock", state: Unknown, want: Mirroring, never: true},
 		{name: "a recovery that has not come to the lock", state: LogTruncation, want: Mirroring},
 		{name: "a recovery of what was mirrored before its records were refused", state: Mirroring, want: Mirroring, never: true},
-		{name: "a new start", state: Stopped, want: Mirroring},
+		{name: "a new start", state: Stopped, want: Mirroring, never: true},
+		{name: "a stop of which the topic's record is lost", state: Stopped, want: Stopped},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t)
