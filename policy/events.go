@@ -30,6 +30,7 @@ const (
 // another nor whoever tells. An event is told at least once, in order for one partition.
 type EventDispatch struct {
 	plugins Plugins
+	ledger  *Ledger
 	log     *slog.Logger
 
 	// As the constants say; tests are in more of a hurry.
@@ -59,11 +60,12 @@ type SinkStatus struct {
 	LastError string
 }
 
-// NewEventDispatch returns a dispatch that asks plugins for who is to be told.
-func NewEventDispatch(plugins Plugins, log *slog.Logger) *EventDispatch {
+// NewEventDispatch returns a dispatch that asks plugins for who is to be told, and writes to the ledger
+// how that went.
+func NewEventDispatch(plugins Plugins, ledger *Ledger, log *slog.Logger) *EventDispatch {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &EventDispatch{
-		plugins: plugins, log: log,
+		plugins: plugins, ledger: ledger, log: log,
 		hold: HoldEvents, now: time.Now, batch: eventBatch, limit: eventQueueLimit, minWait: time.Second, maxWait: time.Minute,
 		ctx: ctx, cancel: cancel, sinks: map[sinkKey]*eventSink{},
 	}
@@ -190,7 +192,7 @@ func (s *eventSink) run(ctx context.Context) {
 			continue
 		}
 		err := s.notify(ctx, req)
-		if ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			return
 		}
 		s.answered(req, err)
@@ -232,4 +234,12 @@ func (s *eventSink) answered(req *policyv1.NotifyRequest, err error) {
 		log.Warn("a plugin does not take events; they are kept for it for a while", "hold", s.d.hold, "error", err)
 	}
 	s.err = err
+	run := Run{Kind: Events, Plugin: s.plugin, At: s.d.now()}
+	if err != nil {
+		run.LastError = cut(err.Error())
+	}
+	if s.queue.total > 0 {
+		run.Warnings = []string{fmt.Sprintf("%d events were given up: the plugin did not take them in time", s.queue.total)}
+	}
+	s.d.ledger.ran(req.Round.Mirror, run)
 }

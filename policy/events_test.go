@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,16 +89,19 @@ func newDispatch(t *testing.T, sinks ...*sinkPlugin) *EventDispatch {
 	for _, s := range sinks {
 		ps[s.name] = s
 	}
-	d := NewEventDispatch(ps, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	d := NewEventDispatch(ps, NewLedger(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	d.minWait, d.maxWait = time.Millisecond, 5*time.Millisecond
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := d.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { stopped(t, d) })
 	return d
+}
+
+func stopped(t *testing.T, d *EventDispatch) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := d.Stop(ctx); err != nil {
+		t.Error(err)
+	}
 }
 
 func numbered(from, to int) []*policyv1.Event {
@@ -220,6 +224,11 @@ func TestEventsGivenUpByAge(t *testing.T) {
 	got, givenUp := p.await(t, 1)
 	if !slices.Equal(got, details(30, 31)) || givenUp != 30 {
 		t.Errorf("taken: %v, given up: %d", got, givenUp)
+	}
+	stopped(t, d)
+	if runs := d.ledger.Runs("m"); len(runs) != 1 || runs[0].Kind != Events || runs[0].Plugin != "p" || runs[0].LastError != "" ||
+		len(runs[0].Warnings) != 1 || !strings.HasPrefix(runs[0].Warnings[0], "30 events were given up") {
+		t.Errorf("described: %+v", runs)
 	}
 }
 

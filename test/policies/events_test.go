@@ -135,6 +135,7 @@ func TestEventsAreTold(t *testing.T) {
 	flag(t, deaf)
 	e.cli(t, "--pause", "--mirror", name, "--topics", topic, "--wait")
 	e.cli(t, "--resume", "--mirror", name, "--topics", topic, "--wait")
+	e.says(t, []string{"--describe", "--policies", "--mirror", name}, house, "it hears nothing")
 	if err := os.Remove(deaf); err != nil {
 		t.Fatal(err)
 	}
