@@ -41,6 +41,7 @@ func additions() []row {
 		{proves: "A8.1 A10.1 this run", run: thisRun},
 		{proves: "A9.1 mutants", run: mutants},
 		{proves: "A11.1 what counts as chaos", run: chaosCounts},
+		{proves: "A6.9 the beginning of a plugin", run: scaffolds},
 		{proves: "A6.5 evict", run: evicts, alone: true},
 		{proves: "A12.1 sidecars that end, and that are replaced", run: replacedSidecar, alone: true},
 		{proves: "A14.1 rules by the address of clients", run: hostRules, alone: true},
