@@ -51,6 +51,7 @@ type Host struct {
 	ctx   context.Context
 	end   context.CancelFunc
 	owned sync.WaitGroup // everything that runs for a plugin
+	swept sync.Once      // what killed processes have left behind
 
 	mu    sync.Mutex // guards ended, so that nothing is added to owned once it is waited for
 	ended bool

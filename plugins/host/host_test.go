@@ -3,8 +3,12 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -326,6 +330,60 @@ func TestChildren(t *testing.T) {
 	if s := p.Status(); s.Running {
 		t.Errorf("%+v", s)
 	}
+}
+
+// Nothing stays behind of a sidecar that was killed.
+func TestDiesWithItsHost(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells a process of its parent's end")
+	}
+	// Sockets have short names.
+	dir, err := os.MkdirTemp("", "host-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	path, _ := me(t)
+	cmd := exec.CommandContext(t.Context(), path, beHost)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	_, err = fmt.Fscan(out, &pid)
+	if kill := cmd.Process.Kill(); kill != nil {
+		t.Error(kill)
+	}
+	_ = cmd.Wait()
+	if err != nil {
+		t.Fatalf("the host's plugin: %v", err)
+	}
+	await(t, "the plugin's end", func() bool { return gone(pid) })
+	// Its folder is removed by the next one, and only its.
+	left := folders(t, dir)
+	if len(left) != 1 {
+		t.Fatalf("%v is left behind", left)
+	}
+	_, p := start(t, "topics")
+	insist(t, p, "a")
+	_, other := start(t, "topics")
+	insist(t, other, "a")
+	if now := folders(t, dir); len(now) != 2 || slices.Contains(now, left[0]) {
+		t.Errorf("%v, and then %v", left, now)
+	}
+}
+
+func folders(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, folderPrefix+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // gone tells whether there is no such process, or one that only its parent has not looked after.

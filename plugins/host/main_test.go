@@ -32,7 +32,30 @@ func TestMain(m *testing.M) {
 		bePlugin(os.Args[1])
 		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == beHost {
+		runHost()
+		return
+	}
 	goleak.VerifyTestMain(m)
+}
+
+// beHost makes this program a host that has a plugin run, and never ends by itself.
+const beHost = "host"
+
+func runHost() {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	h, err := New(Config{Plugins: map[string]*config.Plugin{"it": {Name: "it", Command: []string{path, "topics"}, Timeout: patience}}}, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		panic(err)
+	}
+	if err := h.plugins["it"].Start(context.Background()); err != nil {
+		panic(err)
+	}
+	fmt.Println(h.plugins["it"].Status().PID)
+	select {}
 }
 
 // bePlugin is a process that does as it is told, by its argument, and then by the names of what it

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ type run struct {
 	proc   *process
 	client *goplugin.Client
 	conn   *grpc.ClientConn
-	folder string
+	folder *folder
 	said   *lines
 	began  time.Time
 	gone   chan struct{} // closed when nothing is left of it
@@ -57,9 +56,10 @@ type run struct {
 // start starts a process and asks it what it is. It ends with ctx, and leaves nothing behind if it
 // fails.
 func (p *Plugin) start(ctx context.Context) (_ *run, err error) {
-	folder, err := os.MkdirTemp("", "mirror-plugin-")
+	p.host.swept.Do(sweep)
+	folder, err := newFolder()
 	if err != nil {
-		return nil, fmt.Errorf("cannot be started: a folder of its own: %w", err)
+		return nil, fmt.Errorf("cannot be started: %w", err)
 	}
 	r := &run{plugin: p, folder: folder, said: newLines(p.host.log, p.cfg.Name), began: time.Now(), gone: make(chan struct{}), over: make(chan struct{})}
 	defer func() {
@@ -71,7 +71,7 @@ func (p *Plugin) start(ctx context.Context) (_ *run, err error) {
 			err = fmt.Errorf("%w; it said: %s", err, words)
 		}
 	}()
-	path, dir, err := p.program.private(folder)
+	path, dir, err := p.program.private(folder.path)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (p *Plugin) start(ctx context.Context) (_ *run, err error) {
 		SyncStderr:       r.said.writer(),
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		Logger:           hclog.NewNullLogger(),
-		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: folder},
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: folder.path},
 		GRPCDialOptions: []grpc.DialOption{
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.MaxCallSendMsgSize(plugins.MaxMessageBytes)),
 			grpc.WithMaxHeaderListSize(64 << 10), // errors are there
@@ -240,7 +240,7 @@ func (r *run) clear() {
 		}
 		r.proc.close()
 	}
-	if err := os.RemoveAll(r.folder); err != nil {
+	if err := r.folder.remove(); err != nil {
 		r.plugin.host.log.Warn("what a plugin left behind cannot be removed", "plugin", r.plugin.cfg.Name, "error", err)
 	}
 }
