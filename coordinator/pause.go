@@ -169,8 +169,10 @@ func (c *Coordinator) stopTopics(ctx context.Context, r stopRequest) ([]TopicRes
 			t.Desired, t.Since = Stopped, time.Now().UnixMilli()
 			t.AllowTruncate, t.GiveUp = false, nil // said of a mirror that runs
 			records = append(records, record{kind: kindTopic, topic: topicKey{m.Name, n}, value: t})
+			if len(stopped) == 0 {
+				results[len(results)-1].Note = warning // it is of the mirror, and said once
+			}
 			stopped = append(stopped, n)
-			results[len(results)-1].Note = warning
 		}
 		if !maps.Equal(next, m.Configs) {
 			m.Configs = next

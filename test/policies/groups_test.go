@@ -167,6 +167,7 @@ func reads(t *testing.T, cl *kgo.Client, n int) {
 
 // Complaint 1: offsets of groups that are active at the target are rewound.
 func TestComplaint01GroupsActiveHereAreNotRewound(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "c01-active"
 	e.prepare(t, name, 1, 50, nil)
@@ -198,6 +199,7 @@ func TestComplaint01GroupsActiveHereAreNotRewound(t *testing.T) {
 
 // Complaint 2: offsets lie ahead of the log, lag is negative downstream.
 func TestComplaint02OffsetsAreNeverAheadOfTheLog(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "c02-ahead"
 	e.prepare(t, name, 1, 50, nil)
@@ -210,6 +212,7 @@ func TestComplaint02OffsetsAreNeverAheadOfTheLog(t *testing.T) {
 // Complaint 3: groups that are far behind get no usable offset; here the numbers are the same. One
 // that stands before the log begins is at its beginning.
 func TestComplaint03GroupsFarBehindKeepTheirOffset(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "c03-behind"
 	e.sourceTopic(t, name, 2, 50)
@@ -246,6 +249,7 @@ func TestComplaint04OffsetsAreCopiedAfterARestart(t *testing.T) {
 
 // Complaint 5: where little is written the lag never reaches zero.
 func TestComplaint05LagOfSlowTopicsReachesZero(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "c05-slow"
 	e.prepare(t, name, 1, 1, nil)
@@ -268,6 +272,7 @@ func TestComplaint05LagOfSlowTopicsReachesZero(t *testing.T) {
 
 // Complaint 6: the source's offset is written for empty partitions.
 func TestComplaint06NothingIsCommittedForEmptyPartitions(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "c06-empty"
 	e.sourceTopic(t, name, 3, 0)
@@ -283,6 +288,7 @@ func TestComplaint06NothingIsCommittedForEmptyPartitions(t *testing.T) {
 
 // Complaint 14: offsets are not copied although the sync is on, and nobody says why.
 func TestComplaint14OffsetsAreCopiedWithoutConfigurationOrItIsSaidWhy(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "c14-default"
 	e.prepare(t, name, 1, 50, nil)
@@ -300,6 +306,7 @@ func TestComplaint14OffsetsAreCopiedWithoutConfigurationOrItIsSaidWhy(t *testing
 
 // Complaint 22: of 4000 groups 2054 are copied.
 func TestComplaint22AllOfThousandsOfGroupsAreCopiedExactly(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "c22-many"
 	groups := 500
@@ -387,6 +394,7 @@ func (e *env) coordinates(t *testing.T, mirror string) (who interface {
 // What a group has committed is carried over as it is: with its metadata, and with the epoch of the
 // batch before the offset in the log here.
 func TestGroupsKeepMetadataAndHaveEpochsOfThisCluster(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "groups-epochs"
 	e.prepare(t, name, 1, 50, nil)
@@ -413,6 +421,7 @@ func TestGroupsKeepMetadataAndHaveEpochsOfThisCluster(t *testing.T) {
 
 // A reset at the source is a reset here, as long as nobody reads here.
 func TestGroupsFollowResetsAtTheSource(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "groups-reset"
 	e.prepare(t, name, 1, 50, nil)
@@ -425,6 +434,7 @@ func TestGroupsFollowResetsAtTheSource(t *testing.T) {
 // A group that is deleted here stays so until the operator says otherwise, and one that is deleted
 // at the source is not deleted here.
 func TestGroupsThatAreDeletedHereAreNotResurrected(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "groups-deleted"
 	e.prepare(t, name, 1, 50, nil)
@@ -457,6 +467,7 @@ func TestGroupsThatAreDeletedHereAreNotResurrected(t *testing.T) {
 // Groups of which all topics are stopped are their users'. The last round of the stop has what was
 // committed just before.
 func TestGroupsAreCopiedOnStopAndNeverAfter(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "groups-stop"
 	e.prepare(t, name, 1, 50, nil)
@@ -485,6 +496,7 @@ func TestGroupsAreCopiedOnStopAndNeverAfter(t *testing.T) {
 
 // Share groups have a start instead of committed offsets.
 func TestGroupsOfTypeShare(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	const name = "groups-share"
 	e.prepare(t, name, 1, 50, nil)
@@ -529,9 +541,11 @@ func TestGroupsOfTypeShare(t *testing.T) {
 // A consumer group moves while it is in use: no record is skipped, and none is read twice beyond
 // its last commit.
 func TestGroupsMigrateLive(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	for _, protocol := range []string{"classic", "consumer"} {
 		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
 			name := "groups-move-" + protocol
 			e.prepare(t, name, 2, 60, nil)
 			consume := func(c *harness.Cluster, bootstrap []string, count int, idle time.Duration) []harness.JavaRecord {

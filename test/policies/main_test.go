@@ -3,6 +3,7 @@ package policies
 import (
 	"context"
 	"errors"
+	flags "flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -40,6 +41,8 @@ func TestMain(m *testing.M) {
 	if servedAsPlugin() {
 		return
 	}
+	// Before what is given is parsed. The tests that run beside each other wait most of the time.
+	_ = flags.Set("test.parallel", "5")
 	code := stack.Main(m)
 	if err := shared.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -31,6 +31,7 @@ func (w *world) hooks() map[string]hookFunc {
 	return map[string]hookFunc{
 		"topics":            w.topics,
 		"group":             w.group,
+		"copied":            w.copied,
 		"kill source":       w.killSource,
 		"holds":             w.holds,
 		"start writer":      w.startWriter,
@@ -133,6 +134,32 @@ func (w *world) group(ctx context.Context, args []string) error {
 		return adm.CommitAllOffsets(ctx, group, offsets)
 	}
 	return fmt.Errorf("no cluster has topic %s", topic)
+}
+
+// copied waits until a group stands at an offset in all partitions of a topic here.
+func (w *world) copied(ctx context.Context, args []string) error {
+	group, topic := args[0], args[1]
+	want, err := strconv.ParseInt(args[2], 10, 64)
+	if err != nil {
+		return err
+	}
+	adm, err := admin(w.dst)
+	if err != nil {
+		return err
+	}
+	defer adm.Close()
+	return harness.Await(ctx, patience, func(ctx context.Context) error {
+		got, err := adm.FetchOffsets(ctx, group)
+		if err != nil {
+			return err
+		}
+		for p := range int32(partitions) {
+			if o, ok := got.Lookup(topic, p); !ok || o.Err != nil || o.At != want {
+				return fmt.Errorf("group %s stands at %d (%t) in %s-%d: %w", group, o.At, ok, topic, p, o.Err)
+			}
+		}
+		return nil
+	})
 }
 
 // killSource takes the source away, its sidecars too.
