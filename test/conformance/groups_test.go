@@ -52,7 +52,7 @@ func policiesGroups(t *testing.T, e *env) {
 		commit(m+".next", 9)
 		groups[m+".next"] = 9
 		shareFrom(t, e.srcClient, m+".share", m, 11)
-		joinStreams(t, e.src.Bootstrap(harness.ListenerInternal), m+".streams", m)
+		joinStreams(t, e.src, m+".streams", m)
 	}
 	eventually(t, "groups are copied", func(ctx context.Context) error {
 		for g, want := range groups {
@@ -122,11 +122,11 @@ func join848(t *testing.T, cl *kgo.Client, group, topic string) {
 }
 
 // joinStreams makes a group of Kafka Streams with one member.
-func joinStreams(t *testing.T, seeds []string, group, topic string) {
+func joinStreams(t *testing.T, c *harness.Cluster, group, topic string) {
 	t.Helper()
 	versions := kversion.Stable()
-	versions.SetMaxKeyVersion(88, 0) // a client for consumers does not know it
-	cl := newClient(t, seeds, kgo.MaxVersions(versions))
+	versions.SetMaxKeyVersion(88, 0) // a client for consumers does not know it, nor who coordinates
+	cl := newClient(t, c.Bootstrap(harness.ListenerInternal), kgo.MaxVersions(versions))
 	process := group
 	req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
 	req.Group, req.MemberID, req.RebalanceTimeoutMillis, req.ProcessID = group, memberID(t), 30000, &process
@@ -137,7 +137,7 @@ func joinStreams(t *testing.T, seeds []string, group, topic string) {
 	req.Topology = &topology
 	req.ActiveTasks, req.StandbyTasks, req.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
 	req.ClientTags = []kmsg.StreamsGroupHeartbeatRequestClientTag{}
-	resp, err := req.RequestWith(t.Context(), cl)
+	resp, err := req.RequestWith(t.Context(), cl.Broker(int(c.Brokers()[0].ID())))
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
