@@ -32,7 +32,7 @@ func TestRecordsKeepWhatTheyHold(t *testing.T) {
 			items: map[string]ownedItem{"a": {since: 5}, "b": {since: 7, tags: newer}}, tags: newer,
 		}},
 		"owned no more": {kind: kindOwned, owned: ownedKey{"m", policy.ACLs, 17}},
-		"deleted": {kind: kindTopic, topic: topicKey{"m", "t"}},
+		"deleted":       {kind: kindTopic, topic: topicKey{"m", "t"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, v, err := encodeRecord(r)

@@ -44,7 +44,7 @@ func (c *Coordinator) explainAnswer(ctx context.Context, fromPeer bool, r *proto
 				continue
 			}
 		}
-		resp.Explanations = append(resp.Explanations, c.explain(ctx, m, r.Kind, r.Name))
+		resp.Explanations = append(resp.Explanations, c.explain(ctx, m, r))
 	}
 	return &resp
 }
@@ -56,7 +56,7 @@ func (c *Coordinator) explainAtPeer(ctx context.Context, mirror string, r *proto
 		return protocol.MirrorExplanation{}, false
 	}
 	req := protocol.NewExplainClusterMirrorRequest()
-	req.MirrorName, req.Kind, req.Name = &mirror, r.Kind, r.Name
+	req.MirrorName, req.Kind, req.Name, req.With = &mirror, r.Kind, r.Name, r.With
 	ctx, cancel := context.WithTimeout(ctx, explainSourceTimeout)
 	defer cancel()
 	resp, err := c.deps.Peers.Request(ctx, who, &req)
@@ -67,10 +67,19 @@ func (c *Coordinator) explainAtPeer(ctx context.Context, mirror string, r *proto
 	return protocol.MirrorExplanation{}, false
 }
 
-func (c *Coordinator) explain(ctx context.Context, m Mirror, kind, name string) protocol.MirrorExplanation {
+func (c *Coordinator) explain(ctx context.Context, m Mirror, r *protocol.ExplainClusterMirrorRequest) protocol.MirrorExplanation {
 	e := protocol.NewMirrorExplanation()
 	e.MirrorName = m.Name
-	switch kind {
+	name := r.Name
+	switch {
+	case r.Kind == "acl" && name == everything:
+		e.Steps, e.Mirrored = c.previewSync(ctx, m, policy.ACLs, r.With)
+		return e
+	case r.Kind == "quota" && name == everything:
+		e.Steps, e.Mirrored = c.previewSync(ctx, m, policy.Quotas, r.With)
+		return e
+	}
+	switch r.Kind {
 	case "topic":
 		e.Steps, e.Mirrored = c.explainTopic(ctx, m, name)
 	case "config":

@@ -2388,6 +2388,9 @@ type DescribedTopic struct {
 	TopicID       ids.UUID
 	SourceTopicID ids.UUID
 	Partitions    []DescribedPartition
+	// BeingStopped: it is to be stopped, and something of it is still to be undone, also if it has
+	// no partitions yet.
+	BeingStopped bool
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -2406,7 +2409,13 @@ func (m *DescribedTopic) write(w *wire.Writer, version int16) {
 	for i := range m.Partitions {
 		m.Partitions[i].write(w, version)
 	}
-	w.Tags(nil, m.UnknownTags)
+	var tags []wire.Tag
+	if m.BeingStopped {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.Bool(m.BeingStopped)
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
 }
 
 func (m *DescribedTopic) read(r *wire.Reader, version int16) {
@@ -2420,7 +2429,15 @@ func (m *DescribedTopic) read(r *wire.Reader, version int16) {
 			m.Partitions[i].read(r, version)
 		}
 	}
-	m.UnknownTags = r.Tags(true, nil)
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			m.BeingStopped = r.Bool()
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
@@ -2430,6 +2447,9 @@ func (m DescribedTopic) MarshalJSON() ([]byte, error) {
 	o.Field("topicId", m.TopicID)
 	o.Field("sourceTopicId", m.SourceTopicID)
 	o.Field("partitions", wire.List(m.Partitions))
+	if m.BeingStopped {
+		o.Field("beingStopped", m.BeingStopped)
+	}
 	return o.JSON()
 }
 
@@ -2816,8 +2836,10 @@ type ExplainClusterMirrorRequest struct {
 	MirrorName *string
 	// Kind: topic, config, group, acl or quota.
 	Kind string
-	// Name: the topic, topic/config, the group, or the ACL or quota as the command line writes it.
+	// Name: the topic, topic/config, the group, or the ACL or quota as the command line writes it;
+	// * for an ACL or quota asks what would be changed.
 	Name string
+	With []ExplainedConfig
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -2832,14 +2854,37 @@ func (m *ExplainClusterMirrorRequest) write(w *wire.Writer, version int16) {
 	w.NullableString(m.MirrorName, true)
 	w.String(m.Kind, true)
 	w.String(m.Name, true)
-	w.Tags(nil, m.UnknownTags)
+	var tags []wire.Tag
+	if len(m.With) > 0 {
+		tags = append(tags, w.Field(0, func(w *wire.Writer) {
+			w.ArrayLen(len(m.With), true)
+			for i := range m.With {
+				m.With[i].write(w, version)
+			}
+		}))
+	}
+	w.Tags(tags, m.UnknownTags)
 }
 
 func (m *ExplainClusterMirrorRequest) read(r *wire.Reader, version int16) {
 	m.MirrorName = r.NullableString(true)
 	m.Kind = r.String(true)
 	m.Name = r.String(true)
-	m.UnknownTags = r.Tags(true, nil)
+	m.UnknownTags = r.Tags(true, func(tag uint32, r *wire.Reader) bool {
+		switch {
+		case tag == 0:
+			if n := r.ArrayLen(true, 3); n > 0 {
+				m.With = make([]ExplainedConfig, n)
+				for i := range m.With {
+					m.With[i] = NewExplainedConfig()
+					m.With[i].read(r, version)
+				}
+			}
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
@@ -2848,6 +2893,9 @@ func (m ExplainClusterMirrorRequest) MarshalJSON() ([]byte, error) {
 	o.Field("mirrorName", m.MirrorName)
 	o.Field("kind", m.Kind)
 	o.Field("name", m.Name)
+	if len(m.With) > 0 {
+		o.Field("with", wire.List(m.With))
+	}
 	return o.JSON()
 }
 
@@ -2909,6 +2957,41 @@ func (m *ExplainClusterMirrorRequest) ResponseKind() kmsg.Response {
 	o := NewExplainClusterMirrorResponse()
 	o.Version = m.Version
 	return &o
+}
+
+// ExplainedConfig is with the name *: as if the mirror's configuration were changed so.
+type ExplainedConfig struct {
+	Name string
+	// Value: null if it were removed.
+	Value *string
+	// UnknownTags are tagged fields of a newer build, kept as they came.
+	UnknownTags []wire.Tag
+}
+
+// NewExplainedConfig returns ExplainedConfig with the defaults of its layout.
+func NewExplainedConfig() ExplainedConfig {
+	var m ExplainedConfig
+	return m
+}
+
+func (m *ExplainedConfig) write(w *wire.Writer, version int16) {
+	w.String(m.Name, true)
+	w.NullableString(m.Value, true)
+	w.Tags(nil, m.UnknownTags)
+}
+
+func (m *ExplainedConfig) read(r *wire.Reader, version int16) {
+	m.Name = r.String(true)
+	m.Value = r.NullableString(true)
+	m.UnknownTags = r.Tags(true, nil)
+}
+
+// MarshalJSON renders m as Kafka's tools do. Tagged fields at their default are left out.
+func (m ExplainedConfig) MarshalJSON() ([]byte, error) {
+	var o wire.Object
+	o.Field("name", m.Name)
+	o.Field("value", m.Value)
+	return o.JSON()
 }
 
 // ExplainClusterMirrorResponse is the answer to ExplainClusterMirrorRequest. Source:

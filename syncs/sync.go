@@ -2,6 +2,7 @@ package syncs
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -37,6 +38,30 @@ func (m Mirror) Question(here string, why policyv1.Round_Why) policy.Question {
 		}
 	}
 	return q
+}
+
+// with returns the mirror as if its configuration were changed so. The way to the source stays.
+func (m Mirror) with(changes map[string]*string) (Mirror, error) {
+	if len(changes) == 0 {
+		return m, nil
+	}
+	props := m.Properties.Clone()
+	for k, v := range changes {
+		if v == nil {
+			delete(props, k)
+		} else {
+			props[k] = *v
+		}
+	}
+	cfg, err := config.ParseMirror(props)
+	if err != nil {
+		return m, fmt.Errorf("mirror %s: configuration: %w", m.Name, err)
+	}
+	if !config.SameSource(props, m.Properties) {
+		return m, fmt.Errorf("mirror %s: another way to the source cannot be tried out", m.Name)
+	}
+	m.Properties, m.Config = props, cfg
+	return m, nil
 }
 
 // Topic is a mirror topic.

@@ -121,6 +121,16 @@ func (s *Syncer) Request(mirror string) {
 // Run runs one sync of a mirror at once, after the one that is under way, and returns its report.
 // The mirror has to be coordinated here.
 func (s *Syncer) Run(ctx context.Context, mirror string, kind policy.Kind, why policyv1.Round_Why) (Report, error) {
+	return s.onDemand(ctx, mirror, kind, why, nil)
+}
+
+// Preview says what a run would do if the mirror's configuration were changed so: keys without a
+// value are removed. Nothing is changed.
+func (s *Syncer) Preview(ctx context.Context, mirror string, kind policy.Kind, with map[string]*string) (Report, error) {
+	return s.onDemand(ctx, mirror, kind, policyv1.Round_DRY_RUN, with)
+}
+
+func (s *Syncer) onDemand(ctx context.Context, mirror string, kind policy.Kind, why policyv1.Round_Why, with map[string]*string) (Report, error) {
 	s.mu.Lock()
 	if s.ended || s.ending == nil {
 		s.mu.Unlock()
@@ -138,7 +148,7 @@ func (s *Syncer) Run(ctx context.Context, mirror string, kind policy.Kind, why p
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	defer context.AfterFunc(ending, cancel)()
-	return s.turn(ctx, mirror, m, t, why)
+	return s.turn(ctx, mirror, m, t, why, with)
 }
 
 func (s *Syncer) poke() {
@@ -259,7 +269,7 @@ func (s *Syncer) once(ctx context.Context, name string, m *mirrored, t *turn) ti
 	run, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	again := s.cfg.Interval
-	_, err := s.sync(run, name, m, t, policyv1.Round_REFRESH)
+	_, err := s.sync(run, name, m, t, policyv1.Round_REFRESH, nil)
 	var early *notYetError
 	if errors.As(err, &early) {
 		again = soon
@@ -268,14 +278,14 @@ func (s *Syncer) once(ctx context.Context, name string, m *mirrored, t *turn) ti
 }
 
 // turn waits for the token of a turn and runs it.
-func (s *Syncer) turn(ctx context.Context, name string, m *mirrored, t *turn, why policyv1.Round_Why) (Report, error) {
+func (s *Syncer) turn(ctx context.Context, name string, m *mirrored, t *turn, why policyv1.Round_Why, with map[string]*string) (Report, error) {
 	select {
 	case t.running <- struct{}{}:
 	case <-ctx.Done():
 		return Report{}, fmt.Errorf("mirror %s: sync of %s: the one before has not ended: %w", name, t.sync.Kind(), ctx.Err())
 	}
 	defer func() { <-t.running; s.poke() }()
-	return s.sync(ctx, name, m, t, why)
+	return s.sync(ctx, name, m, t, why, with)
 }
 
 // notYetError is of a mirror that this sidecar cannot act for.
@@ -284,11 +294,14 @@ type notYetError struct{ error }
 func (e *notYetError) Unwrap() error { return e.error }
 
 // sync runs a sync once and records how it ended. A question is not recorded.
-func (s *Syncer) sync(ctx context.Context, name string, m *mirrored, t *turn, why policyv1.Round_Why) (Report, error) {
+func (s *Syncer) sync(ctx context.Context, name string, m *mirrored, t *turn, why policyv1.Round_Why, with map[string]*string) (Report, error) {
 	kind := t.sync.Kind()
 	mirror, err := s.mirrors.Mirror(ctx, name)
 	if err != nil {
 		return Report{}, &notYetError{err}
+	}
+	if mirror, err = mirror.with(with); err != nil {
+		return Report{}, err
 	}
 	if !t.sync.Wanted(mirror) {
 		t.lastErr = ""

@@ -355,3 +355,43 @@ func TestQuestion(t *testing.T) {
 		t.Errorf("%v", q.Config)
 	}
 }
+
+// TestPreview asks what would be done with another configuration; nothing is recorded.
+func TestPreview(t *testing.T) {
+	var asked []string
+	s := &fakeSync{kind: policy.ACLs, do: func(_ context.Context, m Mirror, _ *kgo.Client) (Report, error) {
+		asked = append(asked, m.Config.GroupsExclude.String()+" "+m.Config.GroupsInclude.String())
+		return Report{Warnings: []string{"beware"}}, nil
+	}}
+	f := newMirrors()
+	r := newSyncer(t, time.Hour, f, s)
+	f.mu.Lock() // nobody is woken
+	f.mirrors["m"] = testMirror(t, "m", "there", "mirror.groups.exclude", "x", "mirror.groups.include", "y")
+	f.mu.Unlock()
+	preview := func(with map[string]*string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := r.Preview(ctx, "m", policy.ACLs, with)
+		return err
+	}
+	z, bad := "z", "("
+	if err := errors.Join(preview(nil), preview(map[string]*string{"mirror.groups.exclude": &z, "mirror.groups.include": nil})); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"x y", "z .*"}; fmt.Sprint(asked) != fmt.Sprint(want) {
+		t.Errorf("asked with %q, want %q", asked, want)
+	}
+	if err := preview(map[string]*string{"mirror.groups.exclude": &bad}); err == nil || !strings.Contains(err.Error(), "mirror.groups.exclude") {
+		t.Errorf("a pattern that is none: %v", err)
+	}
+	if err := preview(map[string]*string{"bootstrap.servers": &z}); err == nil {
+		t.Error("no address at all")
+	}
+	other := "elsewhere:9092"
+	if err := preview(map[string]*string{"bootstrap.servers": &other}); err == nil || !strings.Contains(err.Error(), "another way to the source") {
+		t.Errorf("another source: %v", err)
+	}
+	if runs := r.ledger.Runs("m"); len(runs) != 0 {
+		t.Errorf("recorded: %+v", runs)
+	}
+}

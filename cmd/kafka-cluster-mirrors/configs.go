@@ -73,7 +73,10 @@ func (o *options) alter(ctx context.Context, cl *kgo.Client, out io.Writer) erro
 	if err := o.alterConfigs(ctx, cl, changes); err != nil {
 		return err
 	}
-	return o.say(out, mirrorOutcome{Mirror: o.mirror, Altered: !o.dryRun, DryRun: o.dryRun}, o.did("altered"))
+	if err := o.say(out, mirrorOutcome{Mirror: o.mirror, Altered: !o.dryRun, DryRun: o.dryRun}, o.did("altered")); err != nil || !o.dryRun || o.json {
+		return err
+	}
+	return o.foresee(ctx, cl, out, changes)
 }
 
 // alterConfigs changes a mirror's configuration, or only asks whether it could be changed.

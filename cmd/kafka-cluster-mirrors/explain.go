@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
@@ -53,14 +56,7 @@ func (o *options) explain(ctx context.Context, cl *kgo.Client, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	rows := []explanation{}
-	for _, e := range r.Explanations {
-		row := explanation{Mirror: e.MirrorName, Kind: req.Kind, Name: req.Name, Mirrored: e.Mirrored, Steps: []explanationStep{}}
-		for _, s := range e.Steps {
-			row.Steps = append(row.Steps, explanationStep{s.Rule, s.Plugin, s.Passed, s.Reason, s.SinceMs, s.LastAppliedMs, deref(s.LastError)})
-		}
-		rows = append(rows, row)
-	}
+	rows := explanations(&req, r)
 	if o.json {
 		return writeJSON(out, rows)
 	}
@@ -78,12 +74,61 @@ func (o *options) explain(ctx context.Context, cl *kgo.Client, out io.Writer) er
 	return errors.Join(errs...)
 }
 
+func explanations(req *protocol.ExplainClusterMirrorRequest, r *protocol.ExplainClusterMirrorResponse) []explanation {
+	rows := []explanation{}
+	for _, e := range r.Explanations {
+		row := explanation{Mirror: e.MirrorName, Kind: req.Kind, Name: req.Name, Mirrored: e.Mirrored, Steps: []explanationStep{}}
+		for _, s := range e.Steps {
+			row.Steps = append(row.Steps, explanationStep{s.Rule, s.Plugin, s.Passed, s.Reason, s.SinceMs, s.LastAppliedMs, deref(s.LastError)})
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// everything is the name that asks what would be changed of all ACLs or quotas.
+const everything = "*"
+
+// foresee says what a change of configuration would do to ACLs and quotas, for those of the two that
+// it is about.
+func (o *options) foresee(ctx context.Context, cl *kgo.Client, out io.Writer, changes []kmsg.IncrementalAlterConfigsRequestResourceConfig) error {
+	for kind, keys := range map[string][]string{"acl": {config.ACLsIncludeKey, config.ACLsExcludeKey, "mirror.policy.acls"}, "quota": {config.QuotasIncludeKey, "mirror.policy.quotas"}} {
+		if !slices.ContainsFunc(changes, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) bool { return slices.Contains(keys, c.Name) }) {
+			continue
+		}
+		req := protocol.NewExplainClusterMirrorRequest()
+		req.MirrorName, req.Kind, req.Name = &o.mirror, kind, everything
+		for _, c := range changes {
+			with := protocol.NewExplainedConfig()
+			with.Name, with.Value = c.Name, c.Value
+			req.With = append(req.With, with)
+		}
+		r, err := ask[*protocol.ExplainClusterMirrorResponse](ctx, cl, &req)
+		if err != nil {
+			return err
+		}
+		for _, row := range explanations(&req, r) {
+			if err := row.write(out); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (e *explanation) write(out io.Writer) error {
 	verdict := "is not mirrored"
 	if e.Mirrored {
 		verdict = "is mirrored"
 	}
-	fmt.Fprintf(out, "%s %s %s by mirror %s.\n", e.Kind, e.Name, verdict, e.Mirror)
+	switch {
+	case e.Name == everything && e.Mirrored:
+		fmt.Fprintf(out, "Nothing would be changed of the %ss of mirror %s.\n", e.Kind, e.Mirror)
+	case e.Name == everything:
+		fmt.Fprintf(out, "What would be done about the %ss of mirror %s:\n", e.Kind, e.Mirror)
+	default:
+		fmt.Fprintf(out, "%s %s %s by mirror %s.\n", e.Kind, e.Name, verdict, e.Mirror)
+	}
 	if len(e.Steps) == 0 {
 		return nil
 	}

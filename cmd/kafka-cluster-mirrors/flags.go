@@ -69,6 +69,7 @@ func actions() []action {
 			name: "alter", group: groupMirrors, short: "change the configuration of a mirror",
 			long: "Sets and removes keys of a mirror's configuration: all changes or none. Filters (mirror.topics.*, " +
 				"mirror.groups.*, mirror.acls.*) count from the next refresh on; anything else reconnects this mirror to its source. " +
+				"With --dry-run it says what a change of filters would do to ACLs and quotas. " +
 				"Values on the command line are seen by everybody on this machine: put secrets into a file and use --add-config-file.",
 			needs: []string{"mirror"}, takes: []string{"add-config", "add-config-file", "delete-config", "dry-run", "json"},
 			examples: []string{
@@ -163,7 +164,8 @@ func actions() []action {
 		{
 			name: "explain", group: groupLook, short: "say why a topic, config, group, ACL or quota is mirrored or is not",
 			long: "Names the rules that decide about one topic, config of a topic, group, ACL or client quota, in the order in which they are " +
-				"asked, and what each said, in the policy's own words, since when, and what came of it; for one mirror, or for all.",
+				"asked, and what each said, in the policy's own words, since when, and what came of it; for one mirror, or for all. " +
+				"--acl '*' and --quota '*' say what would be created, set and deleted now.",
 			takes:    []string{"topic", "config", "group", "acl", "quota", "mirror", "json"},
 			examples: []string{"--explain --topic orders", "--explain --config orders/retention.ms", "--explain --mirror east --group billing"},
 		},

@@ -78,8 +78,9 @@ func (w *waiter) look(m protocol.DescribedMirror) (line string, done bool, err e
 		}
 		all += len(t.Partitions)
 		ready += here
-		// Without partitions it is not created yet, or, for a stop, will never be.
-		w.reached[t.TopicName] = here == len(t.Partitions) && (here > 0 || w.action == "stop")
+		// Without partitions it is not created yet, or, for a stop, will never be, once nothing of it is
+		// on its way any more.
+		w.reached[t.TopicName] = here == len(t.Partitions) && (here > 0 || w.action == "stop" && !t.BeingStopped)
 		if w.reached[t.TopicName] {
 			w.states[t.TopicName] = w.goal().String()
 		}
@@ -92,6 +93,9 @@ func (w *waiter) look(m protocol.DescribedMirror) (line string, done bool, err e
 		done = false
 		if waits == "" {
 			waits = "topic " + t + " is not created here yet"
+			if w.action == "stop" {
+				waits = "topic " + t + " is being stopped"
+			}
 		}
 	}
 	line = fmt.Sprintf("%d of %s done", ready, plural(all, "partition"))
