@@ -87,7 +87,13 @@ func start(t *testing.T, p pair) *env {
 		"config.providers.allowed.paths":      e.secrets,
 		"config.providers.allowed.env":        "CONFORMANCE_ALLOWED",
 	}
-	source := harness.Config{Name: "source", Version: fullVersion(t, p.source), Brokers: 1, Log: log}
+	maps.Copy(sidecar, pluginKeys(t, bin))
+	source := harness.Config{
+		Name: "source", Version: fullVersion(t, p.source), Brokers: 1, Log: log,
+		Properties: map[string]string{ // for the ACLs that it keeps: everybody may do everything
+			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:ANONYMOUS",
+		},
+	}
 	destination := harness.Config{
 		Name: "destination", Version: fullVersion(t, p.destination), Brokers: 2, FirstID: 11, Log: log,
 		Controllers: 1, // a broker may die without the quorum

@@ -47,7 +47,7 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	if err := stack.Build(dir); err != nil {
+	if err := stack.Build(dir, namingPlugin); err != nil {
 		return fail(err)
 	}
 	results := filepath.Join(dir, "results.jsonl")

@@ -36,7 +36,7 @@ func (r row) name() string { return strings.ReplaceAll(r.proves, " ", "-") }
 func (r row) applies(p pair) bool { return !r.reverse || p.source != "3.9" }
 
 func allRows() []row {
-	return slices.Concat(section1(), section2(), section3(), section4(), section5(), section6(), section7(), section8(), section10(), additions())
+	return slices.Concat(section1(), section2(), section3(), section4(), section5(), section6(), section7(), section8(), section9(), section10(), additions())
 }
 
 // test runs the row and notes what came of it.
