@@ -23,6 +23,7 @@ import (
 )
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	h, p := start(t, "topics", func(_ *Config, p *config.Plugin) { p.Config = map[string]string{"colour": "red"} })
 	if s := p.Status(); s.Running || len(p.Kinds()) != 0 {
 		t.Errorf("it runs although nobody has asked: %+v", s)
@@ -59,6 +60,7 @@ func TestAnswers(t *testing.T) {
 
 // What a plugin may do wrong when it is asked: what is said of it, and whether its process ends.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	_, p := start(t, "topics")
 	for _, c := range []struct {
 		topic, want string
@@ -92,6 +94,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestHang(t *testing.T) {
+	t.Parallel()
 	// Long enough for a start on a slow machine, which it bounds as well.
 	_, p := start(t, "topics", timeout(3*time.Second))
 	insist(t, p, "a")
@@ -128,6 +131,7 @@ func TestHang(t *testing.T) {
 
 // A process that is stopped or killed from outside is replaced, and all who asked it are told why.
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	_, p := start(t, "topics", timeout(3*time.Second))
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGTERM} {
 		insist(t, p, "a")
@@ -146,6 +150,7 @@ func TestSignals(t *testing.T) {
 
 // Until its backoff is over a plugin is not started, and who asks is told so at once.
 func TestBackoff(t *testing.T) {
+	t.Parallel()
 	_, p := start(t, "topics", waiting(time.Hour))
 	insist(t, p, "a")
 	if _, err := about(t.Context(), p, "crash"); err == nil {
@@ -170,6 +175,7 @@ func TestBackoff(t *testing.T) {
 
 // Who fails again and again is started no more for a while, however short the backoff is.
 func TestBudget(t *testing.T) {
+	t.Parallel()
 	_, p := start(t, "ends", func(c *Config, _ *config.Plugin) { c.Starts = 0 })
 	await(t, "the budget's end", func() bool {
 		_, _ = about(t.Context(), p, "a")
@@ -217,6 +223,7 @@ func TestStarts(t *testing.T) {
 		"another script":  {change: command(file("shell", 0o700, "#!/bin/sh\necho what >&2; exit 4\n")), want: "ended at once (exit status 4); it said: what"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			change := c.change
 			if change == nil {
 				change = func(*Config, *config.Plugin) {}
@@ -244,6 +251,7 @@ func TestStarts(t *testing.T) {
 // A program is checked before each start, not once; and one that has started may be replaced by its
 // successor without anybody noticing.
 func TestReplacedProgram(t *testing.T) {
+	t.Parallel()
 	path, _ := me(t)
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -292,6 +300,7 @@ func TestEnvironment(t *testing.T) {
 
 // Texts are shown as they are, in logs and on terminals; warnings are kept within bounds.
 func TestTexts(t *testing.T) {
+	t.Parallel()
 	_, p := start(t, "topics")
 	a := insist(t, p, "control", "warnings")
 	d := a.GetDecisions()[0].GetDecision()
@@ -310,6 +319,7 @@ func TestTexts(t *testing.T) {
 
 // Whatever a plugin has started ends with it.
 func TestChildren(t *testing.T) {
+	t.Parallel()
 	h, p := start(t, "topics")
 	child, err := strconv.Atoi(insist(t, p, "child").GetDecisions()[0].GetDecision().GetRule())
 	if err != nil {
@@ -394,6 +404,7 @@ func gone(pid int) bool {
 
 // What is more than one message may have is asked in pages, and the answers are one.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	_, p := start(t, "topics")
 	names := make([]string, 2*maxItems+1)
 	for i := range names {
@@ -427,6 +438,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
+	t.Parallel()
 	_, p := start(t, "all")
 	ctx := t.Context()
 	if err := p.Start(ctx); err != nil {
@@ -459,6 +471,7 @@ func TestKinds(t *testing.T) {
 }
 
 func TestLiar(t *testing.T) {
+	t.Parallel()
 	_, p := start(t, "liar")
 	if _, err := p.SelectGroups(t.Context(), &policyv1.SelectGroupsRequest{}); err == nil || !strings.Contains(err.Error(), "says that it decides on groups, and does not") {
 		t.Errorf("%v", err)

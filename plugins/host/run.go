@@ -127,7 +127,7 @@ func (r *run) connect(ctx context.Context) error {
 		return fmt.Errorf("does not %s: %s", what, brief(err))
 	}
 	if _, err := r.client.Start(); err != nil {
-		if !r.proc.started() {
+		if !r.proc.started() && ctx.Err() == nil {
 			return fmt.Errorf("cannot be started: %w", err)
 		}
 		return failed("write the line that plugins begin with", err)
