@@ -362,6 +362,7 @@ func (c *Coordinator) describeMirror(name string, local map[ids.TopicPartition]P
 	for _, t := range c.view.Topics(name) {
 		dt := protocol.NewDescribedTopic()
 		dt.TopicName, dt.TopicID, dt.SourceTopicID = t.Name, t.TopicID, t.SourceTopicID
+		dt.BeingStopped = t.Desired == Stopped && !c.stopped(t)
 		for _, p := range c.img.TopicPartitions(t.TopicID) {
 			tp := ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition}
 			status, led := local[tp]
