@@ -38,7 +38,7 @@ const (
 	DefaultStartTimeout   = 30 * time.Second
 	DefaultInitialBackoff = 500 * time.Millisecond
 	DefaultMaxBackoff     = time.Minute
-	DefaultStarts         = 10
+	DefaultStarts         = 15
 )
 
 // Host has the plugins of a sidecar.

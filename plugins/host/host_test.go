@@ -396,6 +396,40 @@ func folders(t *testing.T, dir string) []string {
 	return all
 }
 
+// However often a plugin is started anew, nothing is left of its processes here. No test runs beside
+// this one.
+func TestRestartsLeaveNothing(t *testing.T) {
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("open files cannot be counted here")
+		}
+		return len(all)
+	}
+	dir, err := os.MkdirTemp("", "host-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	_, p := start(t, "topics")
+	insist(t, p, "a")
+	before := open()
+	for range 10 {
+		if _, err := about(t.Context(), p, "crash"); err == nil {
+			t.Error("no crash")
+		}
+		insist(t, p, "a")
+	}
+	if got := p.Status().Restarts; got != 10 {
+		t.Errorf("%d restarts", got)
+	}
+	await(t, "as many open files as before", func() bool { return open() <= before })
+	if left := folders(t, dir); len(left) != 1 {
+		t.Errorf("%v is left", left)
+	}
+}
+
 // gone tells whether there is no such process, or one that only its parent has not looked after.
 func gone(pid int) bool {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

@@ -71,7 +71,7 @@ func TestKilledAndHungPluginsLeaveReplicationUntouched(t *testing.T) {
 
 	long := 2 * time.Second
 	if harness.Full() {
-		long = 30 * time.Second
+		long = 12 * time.Second
 	}
 	lag.phase("killed")
 	killed := e.torment(ctx, syscall.SIGKILL, 100*time.Millisecond)
