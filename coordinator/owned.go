@@ -226,7 +226,9 @@ func (c *Coordinator) Mirror(ctx context.Context, name string) (syncs.Mirror, er
 		return syncs.Mirror{}, fmt.Errorf("mirror %s: configuration: %w", name, err)
 	}
 	out := syncs.Mirror{Name: name, SourceClusterID: m.SourceClusterID, Properties: m.Configs, Config: cfg}
-	for _, t := range c.view.Topics(name) {
+	topics := c.view.Topics(name)
+	out.Ended = len(topics) > 0 && !slices.ContainsFunc(topics, func(t Topic) bool { return t.Desired != Stopped })
+	for _, t := range topics {
 		if !c.running(t) || t.TopicID.IsZero() {
 			continue
 		}

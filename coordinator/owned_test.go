@@ -143,6 +143,9 @@ func TestMirrorForSyncs(t *testing.T) {
 	r.put(record{kind: kindMirror, mirror: "broken", value: Mirror{Name: "broken", Configs: config.Properties{"no such key": "1"}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
+	if m, err := r.Mirror(ctx, "m"); err != nil || m.Ended {
+		t.Errorf("it has topics that are not stopped: %+v %v", m, err)
+	}
 	if got := r.Coordinated(); len(got) != 2 || got["m"]["bootstrap.servers"] != "east:9092" {
 		t.Errorf("coordinated: %v", got)
 	}
@@ -167,5 +170,31 @@ func TestMirrorForSyncs(t *testing.T) {
 	case <-woken:
 	case <-time.After(30 * time.Second):
 		t.Error("nobody was told of a new topic")
+	}
+}
+
+// TestMirrorHasEnded: all that it had is stopped. One that never had topics has not.
+func TestMirrorHasEnded(t *testing.T) {
+	r := newRig(t)
+	ended := func() bool {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		m, err := r.Mirror(ctx, "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Ended
+	}
+	if ended() {
+		t.Error("before it had a topic")
+	}
+	r.mirrorTopic("a", Stopped, Stopped)
+	if !ended() {
+		t.Error("not when all is stopped")
+	}
+	r.mirrorTopic("b", Paused, Paused)
+	if ended() {
+		t.Error("while one is paused")
 	}
 }

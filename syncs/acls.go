@@ -71,6 +71,9 @@ func (*ACLs) Wanted(m Mirror) bool {
 
 // Sync implements Sync.
 func (s *ACLs) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {
+	if m.Ended {
+		return Report{Note: m.ended(policy.ACLs)}, nil
+	}
 	r := &aclRound{s: s, m: m, src: src, dry: why == policyv1.Round_DRY_RUN || why == policyv1.Round_EXPLAIN}
 	source, err := readACLs(ctx, src)
 	if errors.Is(err, errNoAuthorizer) {

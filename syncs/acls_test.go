@@ -595,6 +595,28 @@ func TestACLsThatDeny(t *testing.T) {
 	}
 }
 
+// TestACLsAfterTheMirror: after a failover the source is cleaned up, and clients are here.
+func TestACLsAfterTheMirror(t *testing.T) {
+	r := newACLRig(t)
+	a, b := topicACL("a", "x"), topicACL("b", "x")
+	r.src.create(a)
+	r.round()
+	r.mirrors.set(func(f *fakeMirrors) {
+		m := f.mirrors["m"]
+		m.Ended = true
+		f.mirrors["m"] = m
+	})
+	r.src.delete(a)
+	r.src.create(b)
+	for range 3 {
+		if report := r.round(); !strings.Contains(report.Note, "all topics of the mirror are stopped: the acls here are left as they are") {
+			t.Errorf("%+v", report)
+		}
+	}
+	r.same(a)
+	r.owns(a)
+}
+
 // TestACLsWanted: without rules the built-in policy is not even asked.
 func TestACLsWanted(t *testing.T) {
 	for want, props := range map[bool][][]string{

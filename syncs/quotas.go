@@ -61,6 +61,9 @@ func (*Quotas) Wanted(m Mirror) bool {
 
 // Sync implements Sync.
 func (s *Quotas) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {
+	if m.Ended {
+		return Report{Note: m.ended(policy.Quotas)}, nil
+	}
 	r := &quotaRound{s: s, m: m, src: src, dry: why == policyv1.Round_DRY_RUN || why == policyv1.Round_EXPLAIN}
 	var err error
 	if r.source, r.report.Skipped, err = readQuotas(ctx, src); err != nil {

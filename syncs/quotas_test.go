@@ -277,6 +277,25 @@ func TestQuotasInTrouble(t *testing.T) {
 	}
 }
 
+// TestQuotasAfterTheMirror leaves them to who has taken over.
+func TestQuotasAfterTheMirror(t *testing.T) {
+	r := newQuotaRig(t)
+	r.src.alter(user("alice", "producer_byte_rate", 1000))
+	r.round()
+	r.mirrors.set(func(f *fakeMirrors) {
+		m := f.mirrors["m"]
+		m.Ended = true
+		f.mirrors["m"] = m
+	})
+	r.src.alter(without(user("alice", "producer_byte_rate", 1000)))
+	for range 3 {
+		if report := r.round(); report.Note == "" {
+			t.Errorf("%+v", report)
+		}
+	}
+	r.same(map[string]float64{"user=alice;producer_byte_rate": 1000})
+}
+
 // TestQuotasWanted: they are off unless a policy is named, and the built-in one has patterns.
 func TestQuotasWanted(t *testing.T) {
 	for want, props := range map[bool][][]string{

@@ -22,6 +22,14 @@ type Mirror struct {
 	Topics []Topic
 	// Held are paused, or have a fault.
 	Held []Topic
+	// Ended says that the mirror had topics and all of them are stopped: what it has brought here is
+	// its users' now, who may have gone on from it.
+	Ended bool
+}
+
+// ended is the note of what is left alone since a mirror has ended.
+func (m Mirror) ended(kind policy.Kind) string {
+	return fmt.Sprintf("all topics of the mirror are stopped: the %s here are left as they are, whatever becomes of the source's", kind)
 }
 
 // Question is what policies are told of the mirror: its configuration with defaults and without
