@@ -3,6 +3,7 @@ package syncs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
@@ -423,5 +425,43 @@ func TestGroupMemory(t *testing.T) {
 	m.saw("i", now)
 	if m.expired("i", now.Add(keep/3), keep) || !m.expired("i", now.Add(keep/2), keep) || m.expired("never", now.Add(keep), keep) {
 		t.Error("what expires is taken for deleted, or the reverse")
+	}
+}
+
+// One round copies thousands of groups, exactly; the next has nothing to do.
+func TestGroupsByTheThousands(t *testing.T) {
+	r := newGroupRig(t)
+	const groups = 1000 // test/policies has more
+	name := func(i int) string { return fmt.Sprintf("g-%04d", i) }
+	want := func(i int) int64 { return int64(i%20 + 1) }
+	var names []string
+	var writers errgroup.Group
+	writers.SetLimit(8)
+	for i := range groups {
+		names = append(names, name(i))
+		writers.Go(func() error {
+			o := kadm.Offsets{}
+			o.Add(kadm.Offset{Topic: "orders", Partition: int32(i % 2), At: want(i), LeaderEpoch: -1})
+			return kadm.NewClient(r.src).CommitAllOffsets(t.Context(), name(i), o)
+		})
+	}
+	if err := writers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if got := r.round(); len(got.Changes) != groups {
+		t.Errorf("%d groups were changed", len(got.Changes))
+	}
+	t.Logf("%d groups took %s", groups, time.Since(begun).Round(time.Millisecond))
+	fetched := kadm.NewClient(r.dst).FetchManyOffsets(t.Context(), names...)
+	for i := range groups {
+		o, ok := fetched[name(i)].Fetched.Lookup("orders", int32(i%2))
+		if !ok || o.At != want(i) {
+			t.Fatalf("group %d stands at %d (%t), want %d", i, o.At, ok, want(i))
+		}
+	}
+	n := r.commits()
+	if got := r.round(); len(got.Changes)+*n != 0 {
+		t.Errorf("the second round has changed %d groups with %d commits", len(got.Changes), *n)
 	}
 }
