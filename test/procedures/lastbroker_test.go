@@ -60,7 +60,8 @@ func (w *world) startBroker(ctx context.Context, args []string) error {
 // waitsFor returns when each partition of a mirror is said to wait for a broker.
 func (w *world) waitsFor(ctx context.Context, args []string) error {
 	return await(ctx, func() error {
-		out, err := w.dst.CLI(ctx, "--describe", "--mirror", args[0])
+		// The first sidecars' brokers may be dead.
+		out, err := w.dst.CLIAt(ctx, strings.Join(w.dst.Proxies(), ","), "--describe", "--mirror", args[0])
 		if err != nil {
 			return err
 		}
