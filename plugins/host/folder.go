@@ -10,8 +10,9 @@ import (
 const (
 	folderPrefix = "mirror-plugin-"
 	lockName     = "lock"
-	// unfinished is how old a folder without a lock is when it is left over for certain.
-	unfinished = time.Hour
+	// A folder that is younger than this may be about to be locked, and one without a lock is left
+	// over for certain when it is that old.
+	unlocked, unfinished = time.Minute, time.Hour
 )
 
 // folder is where a process of a plugin has its socket, and the copy that it is run from. It is
@@ -47,14 +48,13 @@ func sweep() {
 		return
 	}
 	for _, path := range all {
+		fi, err := os.Stat(path)
+		if err != nil || time.Since(fi.ModTime()) < unlocked {
+			continue
+		}
 		lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR, 0)
-		switch {
-		case err == nil && lockNow(lock):
+		if err == nil && lockNow(lock) || os.IsNotExist(err) && time.Since(fi.ModTime()) > unfinished {
 			_ = os.RemoveAll(path) // as far as it is ours
-		case os.IsNotExist(err):
-			if fi, err := os.Stat(path); err == nil && time.Since(fi.ModTime()) > unfinished {
-				_ = os.RemoveAll(path)
-			}
 		}
 		if err == nil {
 			lock.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -378,8 +379,17 @@ func TestDiesWithItsHost(t *testing.T) {
 	if len(left) != 1 {
 		t.Fatalf("%v is left behind", left)
 	}
+	old := time.Now().Add(-2 * unlocked)
+	if err := os.Chtimes(left[0], old, old); err != nil {
+		t.Fatal(err)
+	}
 	_, p := start(t, "topics")
 	insist(t, p, "a")
+	for _, mine := range folders(t, dir) {
+		if err := os.Chtimes(mine, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
 	_, other := start(t, "topics")
 	insist(t, other, "a")
 	if now := folders(t, dir); len(now) != 2 || slices.Contains(now, left[0]) {
@@ -434,6 +444,41 @@ func TestRestartsLeaveNothing(t *testing.T) {
 func gone(pid int) bool {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(raw), ") Z ")
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	path, _ := me(t)
+	reg := registry(t)
+	h, err := New(Config{
+		Plugins:        map[string]*config.Plugin{"it": {Name: "it", Command: []string{path, "topics"}, Timeout: patience}},
+		InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond,
+	}, reg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := h.plugins["it"]
+	is := func(up, restarts, calls float64) {
+		t.Helper()
+		for name, want := range map[string]float64{"up": up, "restarts_total": restarts, "call_seconds": calls} {
+			if got := metric(t, reg, "kafka_mirror_plugin_"+name); got != want {
+				t.Errorf("%s: %v, not %v", name, got, want)
+			}
+		}
+	}
+	is(0, 0, 0)
+	insist(t, p, "a")
+	is(1, 0, 1)
+	if _, err := about(t.Context(), p, "crash"); err == nil {
+		t.Error("no crash")
+	}
+	await(t, "its end", func() bool { return metric(t, reg, "kafka_mirror_plugin_up") == 0 })
+	insist(t, p, "a")
+	is(1, 1, 3)
+	if err := h.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	is(0, 1, 3)
 }
 
 // What is more than one message may have is asked in pages, and the answers are one.

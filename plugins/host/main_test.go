@@ -229,7 +229,7 @@ func start(t *testing.T, as string, change ...func(*Config, *config.Plugin)) (*H
 	for _, c := range change {
 		c(&cfg, p)
 	}
-	h, err := New(cfg, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	h, err := New(cfg, registry(t), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,6 +241,47 @@ func start(t *testing.T, as string, change ...func(*Config, *config.Plugin)) (*H
 		}
 	})
 	return h, h.plugins["it"]
+}
+
+// registry returns one for the test's metrics, whose metrics all have documented names.
+func registry(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		all, err := reg.Gather()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range all {
+			if !strings.Contains(string(page), f.GetName()) {
+				t.Errorf("docs/metrics.md does not have %s", f.GetName())
+			}
+		}
+	})
+	return reg
+}
+
+// metric is the sum of one metric over its labels; of a histogram, how much it has seen.
+func metric(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range all {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
 }
 
 func timeout(d time.Duration) func(*Config, *config.Plugin) {
