@@ -74,7 +74,10 @@ func NewGroups(cfg GroupsConfig) *Groups {
 func (*Groups) Kind() policy.Kind { return policy.Groups }
 
 // Wanted implements Sync.
-func (*Groups) Wanted(m Mirror) bool { return !m.Config.GroupsInclude.Empty() }
+func (g *Groups) Wanted(m Mirror) bool {
+	q := m.Question(g.cfg.ClusterID, policyv1.Round_REFRESH)
+	return len(policy.Names(q.Config, policy.Groups)) > 0 && (!m.Config.GroupsInclude.Empty() || !policy.BuiltInOnly(q.Config, policy.Groups))
+}
 
 // Sync implements Sync.
 func (g *Groups) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {

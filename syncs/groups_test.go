@@ -392,6 +392,24 @@ func TestGroupsAreOwnedOnceThatIsWrittenDown(t *testing.T) {
 	r.wants("g", 0, -1)
 }
 
+func TestGroupsWanted(t *testing.T) {
+	for props, want := range map[[4]string]bool{
+		{}:                                true,
+		{"mirror.groups.include", ""}:     false,
+		{"mirror.policy.groups", ""}:      false,
+		{"mirror.policy.groups", "teams"}: true,
+		{"mirror.policy.groups", "teams", "mirror.groups.include", ""}: true,
+	} {
+		var p []string
+		for i := 0; i < len(props) && props[i] != ""; i += 2 {
+			p = append(p, props[i], props[i+1])
+		}
+		if got := (&Groups{}).Wanted(testMirror(t, "m", "there", p...)); got != want {
+			t.Errorf("%v: %t", p, got)
+		}
+	}
+}
+
 func TestGroupMemory(t *testing.T) {
 	const keep = 7 * 24 * time.Hour
 	p := offsets.Partition{Topic: "orders"}
