@@ -21,6 +21,9 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 	skipped := map[string]string{}
 	defer func() { r.skips(mirror.Name, m, skipped) }()
 	q := r.c.question(mirror, policyv1.Round_REFRESH)
+	if len(policy.Names(q.Config, policy.Topics)) == 0 {
+		return false, nil // nothing is mirrored but what is started by its name
+	}
 	builtIn := policy.BuiltInOnly(q.Config, policy.Topics)
 	var all []SourceTopic
 	if builtIn && cfg.TopicsInclude.Empty() {
@@ -106,17 +109,33 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 	return undecided, err
 }
 
+// What is remembered, and what is logged, of the topics that one look leaves out.
+const (
+	maxLeftOut   = 10_000
+	maxLeftOutLn = 20
+)
+
 // skips remembers what was left out, and logs what is new in it.
 func (r *Refresher) skips(mirror string, m *refreshed, skipped map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m.skipped = skipped
-	for _, n := range slices.Sorted(maps.Keys(skipped)) {
+	news, dropped := 0, 0
+	for i, n := range slices.Sorted(maps.Keys(skipped)) {
+		if i >= maxLeftOut {
+			delete(skipped, n)
+			dropped++
+			continue
+		}
 		if m.told[n] != skipped[n] {
-			r.log.Info("topic is not mirrored", "mirror", mirror, "topic", n, "why", skipped[n])
+			if news++; news <= maxLeftOutLn {
+				r.log.Info("topic is not mirrored", "mirror", mirror, "topic", n, "why", skipped[n])
+			}
 		}
 	}
-	m.told = skipped
+	if more := news + dropped - maxLeftOutLn; news > 0 && more > 0 {
+		r.log.Info("more topics are not mirrored; kafka-cluster-mirrors --describe --policies lists them", "mirror", mirror, "topics", more)
+	}
+	m.skipped, m.told = skipped, skipped
 }
 
 // refusedBy words a refusal. The built-in policy speaks for itself.

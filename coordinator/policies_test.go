@@ -115,6 +115,37 @@ func TestOwnTopicPolicyAlone(t *testing.T) {
 	}
 }
 
+// TestManyAreLeftOut: what is logged and kept of topics that are left out is bounded, and a mirror
+// whose topics no policy selects leaves nothing out.
+func TestManyAreLeftOut(t *testing.T) {
+	r := newRig(t)
+	var logged strings.Builder
+	r.ref.log = slog.New(slog.NewTextHandler(&logged, nil))
+	r.policies(config.Properties{"mirror.policy.topics": "naming"}, map[string]plugins.Policy{"naming": naming("team-")})
+	for i := range maxLeftOut + 5 {
+		r.sourceTopics(fmt.Sprintf("t%d", i))
+	}
+	for range 2 {
+		if _, err := r.refresh(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(r.look.skipped); n != maxLeftOut {
+		t.Errorf("%d are kept", n)
+	}
+	if n := strings.Count(logged.String(), "topic is not mirrored"); n != maxLeftOutLn || strings.Count(logged.String(), "topics=9985") != 1 {
+		t.Errorf("%d lines", n)
+	}
+	r.policies(config.Properties{"mirror.policy.topics": ""}, nil)
+	if _, err := r.refresh(); err != nil || r.look.src != nil {
+		t.Errorf("a source is connected to for nothing: %v", err)
+	}
+	r.mirrorTopic("running", Mirroring, Mirroring)
+	if _, err := r.refresh(); err != nil || len(r.look.skipped) > 0 {
+		t.Errorf("left out %d, %v", len(r.look.skipped), err)
+	}
+}
+
 // TestStartAsksPolicies: patterns do not stand against what an operator names, a policy of somebody
 // else does.
 func TestStartAsksPolicies(t *testing.T) {

@@ -247,7 +247,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 			running = append(running, t)
 		}
 	}
-	if len(active) == 0 && cfg.TopicsInclude.Empty() && slices.Equal(cfg.Policies[string(policy.Topics)], []string{policy.BuiltIn}) {
+	if len(active) == 0 && !selects(cfg) {
 		m.close()
 		return 0, nil
 	}
@@ -284,6 +284,12 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 		m.undecided = 0
 	}
 	return again, errors.Join(errs...)
+}
+
+// selects tells whether a mirror may begin with topics by itself.
+func selects(cfg *config.Mirror) bool {
+	names := cfg.Policies[string(policy.Topics)]
+	return len(names) > 0 && !(cfg.TopicsInclude.Empty() && slices.Equal(names, []string{policy.BuiltIn}))
 }
 
 // otherCluster fails every topic of a mirror behind whose address is another cluster.
