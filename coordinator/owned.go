@@ -201,6 +201,9 @@ func (c *Coordinator) OwnedElsewhere(mirror string, kind policy.Kind) map[string
 	return c.view.OwnedElsewhere(mirror, kind)
 }
 
+// Ready implements syncs.Mirrors.
+func (c *Coordinator) Ready() <-chan struct{} { return c.store.Ready() }
+
 // Coordinated implements syncs.Mirrors.
 func (c *Coordinator) Coordinated() map[string]config.Properties {
 	out := map[string]config.Properties{}

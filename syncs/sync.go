@@ -82,6 +82,9 @@ type Topic struct {
 
 // Mirrors is what syncs need of the coordinator.
 type Mirrors interface {
+	// Ready is closed once everything that was written was read: what other mirrors have created is
+	// known from then on.
+	Ready() <-chan struct{}
 	// Coordinated returns the names of the mirrors that this sidecar coordinates, as far as it
 	// knows, with their configurations.
 	Coordinated() map[string]config.Properties

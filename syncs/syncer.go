@@ -73,7 +73,7 @@ func New(cfg Config, mirrors Mirrors, ledger *policy.Ledger, log *slog.Logger, a
 	}
 }
 
-// Start begins to run them. Mirrors are there once they were read, which wakes it.
+// Start begins to run them once the state of the mirrors was read.
 func (s *Syncer) Start(context.Context) error {
 	ctx, stop := context.WithCancel(context.Background())
 	s.mu.Lock()
@@ -82,7 +82,12 @@ func (s *Syncer) Start(context.Context) error {
 	s.cancel = s.mirrors.Changed(s.poke)
 	go func() {
 		defer close(s.done)
-		s.run(ctx)
+		select {
+		case <-s.mirrors.Ready():
+			s.run(ctx)
+		case <-ctx.Done():
+			s.asked.Wait()
+		}
 	}()
 	return nil
 }
@@ -148,6 +153,11 @@ func (s *Syncer) onDemand(ctx context.Context, mirror string, kind policy.Kind, 
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	defer context.AfterFunc(ending, cancel)()
+	select {
+	case <-s.mirrors.Ready():
+	case <-ctx.Done():
+		return Report{}, fmt.Errorf("mirror %s: sync of %s: the state of the mirrors is being read: %w", mirror, kind, ctx.Err())
+	}
 	return s.turn(ctx, mirror, m, t, why, with)
 }
 

@@ -29,7 +29,8 @@ type fakeMirrors struct {
 	away    error // nil: this sidecar may act
 	owned   map[string]map[policy.Kind]map[string]int64
 	ownErr  error
-	owns    int // calls of Own that changed something
+	ready   chan struct{} // nil if all is read
+	owns    int           // calls of Own that changed something
 	woken   map[int]func()
 }
 
@@ -64,6 +65,15 @@ func (f *fakeMirrors) set(edit func(f *fakeMirrors)) {
 	for _, fn := range woken {
 		fn()
 	}
+}
+
+func (f *fakeMirrors) Ready() <-chan struct{} {
+	if f.ready != nil {
+		return f.ready
+	}
+	ready := make(chan struct{})
+	close(ready)
+	return ready
 }
 
 func (f *fakeMirrors) Coordinated() map[string]config.Properties {
@@ -294,6 +304,22 @@ func TestSyncsFollowMirrors(t *testing.T) {
 	f.set(func(f *fakeMirrors) { delete(f.mirrors, "m") })
 	f.set(func(f *fakeMirrors) { f.mirrors["m"] = testMirror(t, "m", "there") })
 	await(t, s.runs, "a run of a mirror that is back")
+}
+
+// TestSyncsWaitForTheState: what other mirrors have created is known before anything is done.
+func TestSyncsWaitForTheState(t *testing.T) {
+	s := &fakeSync{kind: policy.ACLs, runs: make(chan policyv1.Round_Why, 100)}
+	f := newMirrors(testMirror(t, "m", "there"))
+	f.ready = make(chan struct{})
+	r := newSyncer(t, time.Hour, f, s)
+	r.Request("m")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := r.Run(ctx, "m", policy.ACLs, policyv1.Round_STOP); err == nil || len(s.runs) > 0 {
+		t.Errorf("it ran: %v", err)
+	}
+	close(f.ready)
+	await(t, s.runs, "the first run")
 }
 
 // TestRunAtOnce is how stops and dry runs use it.
