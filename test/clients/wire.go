@@ -158,6 +158,17 @@ func runWire(ctx context.Context, c *client, _ *world, l leg) (*transcript, erro
 	return &w.transcript, nil
 }
 
+// insist asks again if what went wrong is the client's own: that a connection has ended before, or that what it knows of
+// brokers has just been renewed.
+func insist(ask func() (kmsg.Response, error)) (resp kmsg.Response, err error) {
+	for range 5 {
+		if resp, err = ask(); err == nil || !kgo.IsRetryableBrokerErr(err) {
+			break
+		}
+	}
+	return resp, err
+}
+
 // everyVersion sends each request in each version, to broker 1.
 func (w *wire) everyVersion(ctx context.Context, requests []kmsg.Request) error {
 	for version := int16(0); ; version++ {
@@ -177,7 +188,7 @@ func (w *wire) everyVersion(ctx context.Context, requests []kmsg.Request) error 
 		}
 		err := w.with(func(cl *kgo.Client) error {
 			for _, r := range now {
-				resp, err := cl.Broker(1).Request(ctx, r)
+				resp, err := insist(func() (kmsg.Response, error) { return cl.Broker(1).Request(ctx, r) })
 				step := fmt.Sprintf("%s v%d", kmsg.NameForKey(r.Key()), version)
 				if err != nil {
 					w.outcome(step, nil, err)
