@@ -147,7 +147,7 @@ func (r *run) judge(ctx context.Context, k policy.Kind, err error) error {
 		return nil
 	case errors.As(err, &bad):
 		return r.fault(err)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case late(ctx, code, r.plugin.cfg.Timeout):
 		return r.fault(fmt.Errorf("hangs: it has not answered a question for %s within %v", k, r.plugin.cfg.Timeout))
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -160,6 +160,18 @@ func (r *run) judge(ctx context.Context, k policy.Kind, err error) error {
 	default:
 		return fmt.Errorf("does not decide: %s", brief(err))
 	}
+}
+
+// late tells whether a call has failed because its time was up. The plugin's side has the same
+// deadline and may see it first: it then breaks off the call, and this side has some time left.
+func late(ctx context.Context, code codes.Code, timeout time.Duration) bool {
+	switch deadline, ok := ctx.Deadline(); {
+	case ctx.Err() != nil:
+		return errors.Is(ctx.Err(), context.DeadlineExceeded)
+	case code == codes.DeadlineExceeded, code == codes.Canceled:
+		return ok && time.Until(deadline) < timeout/4
+	}
+	return false
 }
 
 // answered: what was wrong before is over.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
@@ -127,6 +128,34 @@ func TestHang(t *testing.T) {
 	insist(t, p, "a")
 	if after := p.Status(); after.PID != before.PID {
 		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
+
+// The plugin's side of a call may see its deadline first.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	with := func(left time.Duration) context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), left)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	gone, cancel := context.WithCancel(with(time.Hour))
+	cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		code codes.Code
+		want bool
+	}{
+		"time is up here":            {with(-1), codes.DeadlineExceeded, true},
+		"time is up there":           {with(time.Minute), codes.DeadlineExceeded, true},
+		"broken off there":           {with(time.Minute), codes.Canceled, true},
+		"broken off long before":     {with(59 * time.Minute), codes.Canceled, false},
+		"another failure at the end": {with(time.Minute), codes.Unavailable, false},
+		"nobody waits":               {gone, codes.Canceled, false},
+	} {
+		if got := late(c.ctx, c.code, time.Hour); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 
