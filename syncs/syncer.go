@@ -61,8 +61,10 @@ type mirrored struct {
 type turn struct {
 	sync    Sync
 	running chan struct{} // holds a token while a run is under way
-	due     time.Time
-	lastErr string
+	lastErr string        // that was logged; the token's
+
+	due   time.Time
+	stats stats
 }
 
 // New returns a Syncer.
@@ -343,6 +345,9 @@ func (s *Syncer) ask(ctx context.Context, mirror Mirror, m *mirrored, t *turn, w
 // record keeps how a run ended, and logs what is new. The token of the turn is held.
 func (s *Syncer) record(ctx context.Context, name string, t *turn, report Report, err error) {
 	kind := t.sync.Kind()
+	s.mu.Lock()
+	t.stats.count(report, err)
+	s.mu.Unlock()
 	notes := report.Warnings
 	if report.Note != "" {
 		notes = append([]string{report.Note}, notes...)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -385,15 +386,12 @@ func TestQuestion(t *testing.T) {
 // TestPreview asks what would be done with another configuration; nothing is recorded.
 func TestPreview(t *testing.T) {
 	var asked []string
-	s := &fakeSync{kind: policy.ACLs, do: func(_ context.Context, m Mirror, _ *kgo.Client) (Report, error) {
+	s := &fakeSync{kind: policy.ACLs, runs: make(chan policyv1.Round_Why, 1), do: func(_ context.Context, m Mirror, _ *kgo.Client) (Report, error) {
 		asked = append(asked, m.Config.GroupsExclude.String()+" "+m.Config.GroupsInclude.String())
 		return Report{Warnings: []string{"beware"}}, nil
 	}}
-	f := newMirrors()
-	r := newSyncer(t, time.Hour, f, s)
-	f.mu.Lock() // nobody is woken
-	f.mirrors["m"] = testMirror(t, "m", "there", "mirror.groups.exclude", "x", "mirror.groups.include", "y")
-	f.mu.Unlock()
+	r := newSyncer(t, time.Hour, newMirrors(testMirror(t, "m", "there", "mirror.groups.exclude", "x", "mirror.groups.include", "y")), s)
+	await(t, s.runs, "the first run")
 	preview := func(with map[string]*string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -404,7 +402,7 @@ func TestPreview(t *testing.T) {
 	if err := errors.Join(preview(nil), preview(map[string]*string{"mirror.groups.exclude": &z, "mirror.groups.include": nil})); err != nil {
 		t.Error(err)
 	}
-	if want := []string{"x y", "z .*"}; fmt.Sprint(asked) != fmt.Sprint(want) {
+	if want := []string{"x y", "x y", "z .*"}; fmt.Sprint(asked) != fmt.Sprint(want) {
 		t.Errorf("asked with %q, want %q", asked, want)
 	}
 	if err := preview(map[string]*string{"mirror.groups.exclude": &bad}); err == nil || !strings.Contains(err.Error(), "mirror.groups.exclude") {
@@ -417,7 +415,52 @@ func TestPreview(t *testing.T) {
 	if err := preview(map[string]*string{"bootstrap.servers": &other}); err == nil || !strings.Contains(err.Error(), "another way to the source") {
 		t.Errorf("another source: %v", err)
 	}
-	if runs := r.ledger.Runs("m"); len(runs) != 0 {
+	if runs := r.ledger.Runs("m"); len(runs) != 1 || runs[0].LastError != "" || len(s.runs) != 1 {
 		t.Errorf("recorded: %+v", runs)
+	}
+}
+
+// TestSyncMetrics counts runs by how they ended.
+func TestSyncMetrics(t *testing.T) {
+	fail := errors.New("not now")
+	s := &fakeSync{kind: policy.ACLs, runs: make(chan policyv1.Round_Why, 1), do: func(context.Context, Mirror, *kgo.Client) (Report, error) {
+		return Report{Changes: []Change{{Item: "a"}, {Item: "b"}}}, fail
+	}}
+	off := &fakeSync{kind: policy.Quotas, off: true}
+	r := newSyncer(t, time.Hour, newMirrors(testMirror(t, "m", "there")), s, off)
+	await(t, s.runs, "the first run")
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(r.Syncer)
+	got := func() map[string]float64 {
+		t.Helper()
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				out[strings.TrimPrefix(f.GetName(), "kafka_mirror_sync_")] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+		return out
+	}
+	if _, err := r.run("m", policy.ACLs, policyv1.Round_STOP); err == nil {
+		t.Error("it did not fail")
+	}
+	if m := got(); m["runs_total"] != 2 || m["failures_total"] != 2 || m["changes_total"] != 4 || m["last_success_timestamp_seconds"] != 0 {
+		t.Errorf("%v", m)
+	}
+	fail = nil
+	for kind, why := range map[policy.Kind]policyv1.Round_Why{policy.ACLs: policyv1.Round_STOP, policy.Quotas: policyv1.Round_STOP} {
+		if _, err := r.run("m", kind, why); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := r.run("m", policy.ACLs, policyv1.Round_DRY_RUN); err != nil {
+		t.Error(err)
+	}
+	if m := got(); m["runs_total"] != 3 || m["failures_total"] != 2 || m["last_success_timestamp_seconds"] < 1e9 {
+		t.Errorf("%v", m)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/fx"
 
@@ -20,7 +21,7 @@ import (
 const syncTimeout = 15 * time.Second
 
 // newSyncer mirrors what is not records, for the mirrors whose names are coordinated here.
-func newSyncer(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, co *coordinator.Coordinator, policies *policy.Engine, log *slog.Logger) (*syncs.Syncer, error) {
+func newSyncer(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, co *coordinator.Coordinator, policies *policy.Engine, reg *prometheus.Registry, log *slog.Logger) (*syncs.Syncer, error) {
 	here, err := kgo.NewClient(append(slices.Clone(cl.seeds),
 		kgo.ClientID(fmt.Sprintf("mirror-dst-sync-%d", c.home.ID)),
 		kgo.RetryTimeout(syncTimeout),
@@ -46,5 +47,5 @@ func newSyncer(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, co
 		here.Close()
 		return err
 	}})
-	return s, nil
+	return s, reg.Register(s)
 }
