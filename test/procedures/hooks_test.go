@@ -56,11 +56,12 @@ func (w *world) hooks() map[string]hookFunc {
 		"led by":           w.ledByReal,
 		"stays stopped":    w.staysStopped,
 
-		"brokers die":  w.brokersDie,
-		"start broker": w.startBroker,
-		"waits for":    w.waitsFor,
-		"in sync":      w.inSync,
-		"all here":     w.writtenOnceHere,
+		"brokers die":      w.brokersDie,
+		"restart sidecars": w.restartSidecars,
+		"start broker":     w.startBroker,
+		"waits for":        w.waitsFor,
+		"in sync":          w.inSync,
+		"all here":         w.writtenOnceHere,
 	}
 }
 
