@@ -46,7 +46,7 @@ func Run(ctx context.Context, cfg Config, out io.Writer) (Result, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		if err := k.host.Stop(ctx); err != nil {
-			cfg.Log.Warn("the plugin's process", "error", err)
+			k.cfg.Log.Warn("the plugin's process", "error", err)
 		}
 	}()
 	var r Result
@@ -54,7 +54,7 @@ func Run(ctx context.Context, cfg Config, out io.Writer) (Result, error) {
 		err := c.do(ctx, k)
 		if err != nil {
 			r.Failed++
-			fmt.Fprintf(out, "FAIL  %s: %v\n", c.name, err)
+			fmt.Fprintf(out, "FAIL  %s: %s\n", c.name, strings.ReplaceAll(err.Error(), "\n", "; "))
 		} else {
 			r.Passed++
 			fmt.Fprintf(out, "pass  %s\n", c.name)
