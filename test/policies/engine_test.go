@@ -328,6 +328,7 @@ func TestPluginsGoWrongUnderLoad(t *testing.T) {
 // TestComplaint07RecordsLostAndATopicCreatedAnew: MirrorMaker 2 skips silently what retention took
 // before it was mirrored, and goes on at the old offset in a topic that was created anew (PR 22248).
 func TestComplaint07RecordsLostAndATopicCreatedAnew(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	e.sourceTopic(t, "c07", 1, 10)
 	e.mirror(t, "c07", nil)
@@ -380,6 +381,7 @@ func recreate(t *testing.T, e *env, topic string) {
 // TestComplaint08FailsFast: people want a mirror that stops and says so, rather than one that goes on
 // with a topic that is not what it was (PRs 22848, 22852, 23091, 23117).
 func TestComplaint08FailsFast(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	e.sourceTopic(t, "c08", 1, 5)
 	e.mirror(t, "c08", nil)
@@ -403,6 +405,7 @@ func TestComplaint08FailsFast(t *testing.T) {
 // TestComplaint11ConfigSyncResetsNothing: MirrorMaker 2 wrote all configs of a topic at once and so
 // reset those that it did not list (KIP-894).
 func TestComplaint11ConfigSyncResetsNothing(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	e.configured(t, "c11", 1, map[string]string{"retention.ms": "1000000", "segment.ms": "2000000"})
 	e.mirror(t, "c11", nil)
@@ -454,6 +457,7 @@ func TestComplaint12NewPartitionsAreFound(t *testing.T) {
 // TestComplaint13LagIsShownAndNobodyElseWrites: MirrorMaker 2 has no measure of its lag in offsets, and
 // stops no other writer to its topics (review of KIP-382).
 func TestComplaint13LagIsShownAndNobodyElseWrites(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	e.sourceTopic(t, "c13", 1, 8)
 	e.mirror(t, "c13", nil)
@@ -481,6 +485,7 @@ func TestComplaint13LagIsShownAndNobodyElseWrites(t *testing.T) {
 // TestComplaint23ReplicationIsThisClustersOwn: MirrorMaker 2 overwrites min.insync.replicas of its
 // topics with the source's, and their replication factor matches nothing.
 func TestComplaint23ReplicationIsThisClustersOwn(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	e.configured(t, "c23", 1, map[string]string{"min.insync.replicas": "1", "unclean.leader.election.enable": "true", "retention.bytes": "1000000"})
 	e.mirror(t, "c23", nil)
