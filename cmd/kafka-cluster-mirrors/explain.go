@@ -92,12 +92,20 @@ const everything = "*"
 // foresee says what a change of configuration would do to ACLs and quotas, for those of the two that
 // it is about.
 func (o *options) foresee(ctx context.Context, cl *kgo.Client, out io.Writer, changes []kmsg.IncrementalAlterConfigsRequestResourceConfig) error {
-	for kind, keys := range map[string][]string{"acl": {config.ACLsIncludeKey, config.ACLsExcludeKey, "mirror.policy.acls"}, "quota": {config.QuotasIncludeKey, "mirror.policy.quotas"}} {
-		if !slices.ContainsFunc(changes, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) bool { return slices.Contains(keys, c.Name) }) {
+	for _, about := range []struct {
+		kind string
+		keys []string
+	}{
+		{"acl", []string{config.ACLsIncludeKey, config.ACLsExcludeKey, config.PolicyPrefix + "acls"}},
+		{"quota", []string{config.QuotasIncludeKey, config.PolicyPrefix + "quotas"}},
+	} {
+		if !slices.ContainsFunc(changes, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
+			return slices.Contains(about.keys, c.Name)
+		}) {
 			continue
 		}
 		req := protocol.NewExplainClusterMirrorRequest()
-		req.MirrorName, req.Kind, req.Name = &o.mirror, kind, everything
+		req.MirrorName, req.Kind, req.Name = &o.mirror, about.kind, everything
 		for _, c := range changes {
 			with := protocol.NewExplainedConfig()
 			with.Name, with.Value = c.Name, c.Value

@@ -221,6 +221,7 @@ func TestGolden(t *testing.T) {
 		{"create-unknown-key", "--create --mirror east --mirror-config " + bad, east, nil},
 		{"alter", "--alter --mirror east --add-config mirror.topics.exclude=a,b.* --delete-config mirror.fetch.min.bytes,mirror.groups.exclude", east, nil},
 		{"alter-file", "--alter --mirror east --dry-run --json --add-config-file " + secret, east, nil},
+		{"alter-foresees", "--alter --mirror east --dry-run --add-config mirror.acls.include=TOPIC --delete-config mirror.quotas.include", east, nil},
 		{"alter-unknown", "--alter --mirror nobody --delete-config x", east, nil},
 		{"delete", "--delete --mirror east", east, nil},
 		{"delete-full", "--delete --mirror full --json", east, nil},
