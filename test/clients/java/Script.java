@@ -122,6 +122,8 @@ public class Script {
         String message = String.valueOf(e.getMessage());
         // Where time was up, and when, is different each time.
         if (message.contains("Call(") || message.contains("Call: ")) message = "at some time";
+        // Old producers name the topic or the partition, by what they wait for when time is up.
+        if (message.contains("not present in metadata after")) message = "not present in metadata";
         return "error: " + e.getClass().getName() + ": " + message;
     }
 
