@@ -195,7 +195,10 @@ func TestACLsFollowTheSource(t *testing.T) {
 	// What the rules refuse from now on goes, if it came with the mirror.
 	creates(t, e.srcCl, local)
 	e.settled(t, "acls.")
-	e.cli(t, "--alter", "--mirror", name, "--add-config", "mirror.acls.exclude=TOPIC")
+	refuseTopics := []string{"--alter", "--mirror", name, "--add-config", "mirror.acls.exclude=TOPIC"}
+	e.says(t, append(refuseTopics, "--dry-run"), "What would be done about the acls of mirror "+name, "delete", string(read)+" (the policies refuse it now)")
+	e.says(t, []string{"--explain", "--mirror", name, "--acl", "*"}, "Nothing would be changed of the acls")
+	e.cli(t, refuseTopics...)
 	e.hasACLs(t, name, txn, both, local)
 }
 
