@@ -154,6 +154,10 @@ plugins: ## The conformance kit on the built-in policies, every example and ever
 	$(GO) test -c -o $(BIN)/plugins.test ./test/plugins
 	@cd test/plugins && MIRROR_FULL=1 $(abspath $(BIN))/plugins.test -test.v -test.timeout 30m
 
+.PHONY: policies
+policies: ## ACLs, configs, groups and quotas by policies, in their long forms: thousands of each, expiry, coordinators killed (half an hour)
+	MIRROR_FULL=1 $(GO) test ./test/policies -count=1 -v -timeout 60m
+
 .PHONY: stop
 stop: ## A sidecar, its broker or the coordinator goes after each step of a stop (5 minutes)
 	MIRROR_STOP_FULL=1 $(GO) test ./test/stop -count=1 -v -timeout 30m
