@@ -23,7 +23,8 @@ type ability[F, D any] struct {
 	said func(D) *policyv1.Decision
 	// next is what the following plugin sees, and who applies it, if the decision changes anything.
 	next func(F, D) (F, bool)
-	// dull items are not worth to be remembered when they are refused.
+	// dull items are not worth to be remembered when they are refused. What was said of them before,
+	// when they may not have been dull, is forgotten then.
 	dull func(F) bool
 }
 
@@ -80,13 +81,14 @@ func run[F, D any](ctx context.Context, e *Engine, q Question, a ability[F, D], 
 			r = proto.CloneOf(r)
 			r.Page++
 		}
-		if q.counts() {
+		if q.counts() && (len(live) > 0 || err != nil) { // or else nobody was asked
 			e.ran(q.Mirror, a.kind, name, err, warnings)
 		}
 	}
 	if q.counts() {
 		for i, f := range facts {
 			if !out[i].Accepted && a.dull != nil && a.dull(f) {
+				e.ledger.drop(q.Mirror, a.kind, a.item(f))
 				continue
 			}
 			e.ledger.decided(q.Mirror, a.kind, a.item(f), out[i].Verdict)
@@ -132,7 +134,11 @@ func heed[F, D any](e *Engine, q Question, a ability[F, D], mem memoryKey, asked
 			o.fact, kept.decision = f, d
 		}
 	}
-	if q.counts() && (o.Accepted || a.dull == nil || !a.dull(asked)) {
+	switch {
+	case !q.counts():
+	case !o.Accepted && a.dull != nil && a.dull(asked):
+		e.memory.drop(mem, a.item(asked))
+	default:
 		e.memory.keep(mem, a.item(asked), kept)
 	}
 }

@@ -303,6 +303,57 @@ func TestConfigValuesGoFromPolicyToPolicy(t *testing.T) {
 	}
 }
 
+// TestRefusedOnceItIsNotSet: a config that was accepted while the source had set it, and is refused
+// since it is not set there, stays refused while the plugin cannot be asked.
+func TestRefusedOnceItIsNotSet(t *testing.T) {
+	a := &scripted{name: "a"}
+	e, _ := newEngine(t, a)
+	fact := &policyv1.ConfigFacts{Name: "retention.ms", SourceValue: "7", SourceSet: true}
+	ask := func() ConfigVerdict {
+		t.Helper()
+		out, err := e.Configs(t.Context(), question(Configs, "a"), []*policyv1.TopicConfigFacts{{Topic: "t", Configs: []*policyv1.ConfigFacts{fact}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[0][0]
+	}
+	if v := ask(); !v.Accepted {
+		t.Fatalf("while it is set: %+v", v)
+	}
+	fact.SourceSet, fact.SourceValue, a.refuse = false, "604800000", among("t/retention.ms")
+	if v := ask(); v.Accepted {
+		t.Fatalf("once it is not set: %+v", v)
+	}
+	a.err = errors.New("down")
+	if v := ask(); v.Accepted {
+		t.Errorf("while the plugin cannot be asked: %+v", v)
+	}
+	if got, known := e.Ledger().Get("m", Configs, "t/retention.ms"); known {
+		t.Errorf("the ledger still has %+v", got)
+	}
+}
+
+// TestNobodyWasAsked: a round about nothing is no run of any plugin, unless there is none of that name.
+func TestNobodyWasAsked(t *testing.T) {
+	a := &scripted{name: "a", err: errors.New("down")}
+	e, _ := newEngine(t, a)
+	q := question(Topics, "a")
+	for _, facts := range [][]*policyv1.TopicFacts{topics("x"), nil} {
+		if _, err := e.Topics(t.Context(), q, facts); err != nil {
+			t.Fatal(err)
+		}
+		if runs := e.Ledger().Runs("m"); len(runs) != 1 || !strings.Contains(runs[0].LastError, "down") {
+			t.Errorf("asked about %d topics: %+v", len(facts), runs)
+		}
+	}
+	if _, err := e.Topics(t.Context(), question(Topics, "nobody"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if runs := e.Ledger().Runs("m"); len(runs) != 2 || runs[1].Plugin != "nobody" || runs[1].LastError == "" {
+		t.Errorf("with a plugin that is not there: %+v", runs)
+	}
+}
+
 func TestACLsAreMappedFromPolicyToPolicy(t *testing.T) {
 	mapped := "User:mapped"
 	a, b := &scripted{name: "a", value: func(string) *string { return &mapped }}, &scripted{name: "b"}

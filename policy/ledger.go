@@ -102,6 +102,13 @@ func (l *Ledger) decided(mirror string, kind Kind, item string, v Verdict) {
 	})
 }
 
+// drop forgets an item of which nobody asks why it is not here.
+func (l *Ledger) drop(mirror string, kind Kind, item string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.entries[ledgerKey{mirror, kind}], item)
+}
+
 // Applied records that an item is here as it was decided.
 func (l *Ledger) Applied(mirror string, kind Kind, item string) {
 	l.edit(mirror, kind, item, func(e *Entry, _ bool) { e.LastApplied, e.LastError, e.Skipped = time.Now(), "", "" })

@@ -59,6 +59,12 @@ func (m *memory) keep(key memoryKey, item string, r remembered) {
 	items[item] = r
 }
 
+func (m *memory) drop(key memoryKey, item string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.kept[key], item)
+}
+
 func (m *memory) recall(key memoryKey, item string) (remembered, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
