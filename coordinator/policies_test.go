@@ -157,10 +157,19 @@ func TestStartAsksPolicies(t *testing.T) {
 		"named so":  {"built-in,naming", "team-x", ""},
 		"nobody":    {"", "other", ""},
 		"undecided": {"crashed", "other", "policy crashed has not decided on it yet"},
+		// Whoever stands before it in the list does not keep it from being asked.
+		"built-in down": {"built-in,naming", "down", "refused by policy naming: names begin with team-"},
+		"both down":     {"built-in,crashed", "down", "policy crashed has not decided on it yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.policies(config.Properties{"mirror.policy.topics": c.policies}, map[string]plugins.Policy{"naming": naming("team-")})
+			own := map[string]plugins.Policy{"naming": naming("team-")}
+			if c.topic == "down" {
+				own[policy.BuiltIn] = plugins.Policy{Name: policy.BuiltIn, Topics: plugins.TopicFunc(func(context.Context, *policyv1.Round, *policyv1.TopicFacts) (*policyv1.Decision, error) {
+					return nil, errors.New("it crashed")
+				})}
+			}
+			r.policies(config.Properties{"mirror.policy.topics": c.policies}, own)
 			r.sourceTopics(c.topic)
 			for _, dry := range []bool{true, false} {
 				results, err := r.startTopics(t.Context(), startRequest{mirror: "m", topics: []string{c.topic}, validateOnly: dry})

@@ -17,13 +17,18 @@ import (
 
 // policiesAgainst asks which of the topics that an operator starts must not be mirrored. Patterns
 // of the built-in policy do not stand against what he names; what a platform's own policy refuses
-// is refused to everybody. A mirror without a policy for topics mirrors what it is told to.
+// is refused to everybody. So the built-in one is not asked: those after it would not be, either,
+// about what it refuses or has never decided on. A mirror without a policy for topics mirrors what
+// it is told to.
 func (c *Coordinator) policiesAgainst(ctx context.Context, m Mirror, begin []beginning, peek bool) (map[string]*Error, error) {
 	q := c.question(m, policyv1.Round_START)
 	q.Peek = peek
-	if len(begin) == 0 || len(policy.Names(q.Config, policy.Topics)) == 0 {
+	others := slices.DeleteFunc(policy.Names(q.Config, policy.Topics), func(n string) bool { return n == policy.BuiltIn })
+	if len(begin) == 0 || len(others) == 0 {
 		return nil, nil
 	}
+	q.Config = maps.Clone(q.Config)
+	q.Config[policy.Key(policy.Topics)] = strings.Join(others, ",")
 	sources := make([]SourceTopic, len(begin))
 	for i, b := range begin {
 		sources[i] = b.source
@@ -38,7 +43,7 @@ func (c *Coordinator) policiesAgainst(ctx context.Context, m Mirror, begin []beg
 	}
 	against := map[string]*Error{}
 	for i, v := range verdicts {
-		if !v.Accepted && v.Plugin != policy.BuiltIn {
+		if !v.Accepted {
 			against[begin[i].topic] = refuse(kerr.PolicyViolation.Code, "topic %s: %s", begin[i].topic, refusedBy(v))
 		}
 	}
