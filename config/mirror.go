@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,6 +33,8 @@ type Mirror struct {
 	StopPIDReset bool
 	// Security holds the client keys, secrets still as written (not expanded).
 	Security Properties
+
+	unread []unreadKey // see ParseStored
 }
 
 type mirrorKey struct {
@@ -144,8 +147,22 @@ func MirrorKeys() []Key {
 // ParseMirror checks a mirror's keys and fills in defaults. Secrets are left as they
 // are written; Options expands them.
 func ParseMirror(p Properties) (*Mirror, error) {
+	m, bad, err := parseMirror(p)
+	errs := make([]error, 0, len(bad)+1)
+	for _, b := range bad {
+		errs = append(errs, b.err)
+	}
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// parseMirror returns the keys with which something is wrong, and what is wrong with all of them
+// together.
+func parseMirror(p Properties) (*Mirror, []unreadKey, error) {
 	m := &Mirror{Security: Properties{}}
-	var errs []error
+	var bad []unreadKey
 	known := map[string]bool{}
 	var names []string
 	for _, k := range mirrorKeys() {
@@ -156,7 +173,7 @@ func ParseMirror(p Properties) (*Mirror, error) {
 			v = k.Default
 		}
 		if err := k.set(m, v); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
+			bad = append(bad, unreadKey{k.Name, true, fmt.Errorf("%s: %w", k.Name, err)})
 		}
 	}
 	security := map[string]bool{}
@@ -170,19 +187,17 @@ func ParseMirror(p Properties) (*Mirror, error) {
 		case security[key]:
 			m.Security[key] = p[key]
 		default:
-			errs = append(errs, unknownKey(key, names))
+			bad = append(bad, unreadKey{key, false, unknownKey(key, names)})
 		}
 	}
-	if len(m.Bootstrap) == 0 && len(errs) == 0 {
+	var errs []error
+	if len(m.Bootstrap) == 0 && !slices.ContainsFunc(bad, func(b unreadKey) bool { return b.name == "bootstrap.servers" }) {
 		errs = append(errs, errors.New("bootstrap.servers is required"))
 	}
 	if m.FetchResponseMaxBytes < m.FetchMaxBytes {
 		errs = append(errs, errors.New("mirror.fetch.response.max.bytes is below mirror.fetch.max.bytes"))
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return m, nil
+	return m, bad, errors.Join(errs...)
 }
 
 // TieredTopicConfig tells whether a topic config is about tiered storage. Such are never copied: a

@@ -448,7 +448,7 @@ func recovers(old, s PartitionState) bool { return old.State == Failed && s.Stat
 
 // source opens the source of a mirror.
 func (c *Coordinator) source(m Mirror) (Source, *config.Mirror, error) {
-	cfg, err := config.ParseMirror(m.Configs)
+	cfg, err := config.ParseStored(m.Configs)
 	if err != nil {
 		return nil, nil, fmt.Errorf("mirror %s: configuration: %w", m.Name, err)
 	}

@@ -64,7 +64,7 @@ const reachTimeout = time.Second
 
 // reachable returns an error if no address of a mirror's source takes connections.
 func reachable(ctx context.Context, m Mirror) error {
-	cfg, err := config.ParseMirror(m.Configs)
+	cfg, err := config.ParseStored(m.Configs)
 	if err != nil {
 		return err
 	}

@@ -224,7 +224,7 @@ func (c *Coordinator) Mirror(ctx context.Context, name string) (syncs.Mirror, er
 	if err != nil {
 		return syncs.Mirror{}, err
 	}
-	cfg, err := config.ParseMirror(m.Configs)
+	cfg, err := config.ParseStored(m.Configs)
 	if err != nil {
 		return syncs.Mirror{}, fmt.Errorf("mirror %s: configuration: %w", name, err)
 	}

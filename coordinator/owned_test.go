@@ -156,7 +156,7 @@ func TestMirrorForSyncs(t *testing.T) {
 	if len(m.Topics) != 1 || m.Topics[0].Name != "runs" || m.Topics[0].ID != runs.TopicID || m.SourceClusterID != "source" || m.Config == nil {
 		t.Errorf("%+v", m)
 	}
-	if _, err := r.Mirror(ctx, "broken"); err == nil || !strings.Contains(err.Error(), "no such key") {
+	if _, err := r.Mirror(ctx, "broken"); err == nil || !strings.Contains(err.Error(), "bootstrap.servers") {
 		t.Errorf("a configuration of no use: %v", err)
 	}
 	if _, err := r.Mirror(ctx, "nobody"); err == nil {

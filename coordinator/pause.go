@@ -202,7 +202,7 @@ func (c *Coordinator) toStop(m Mirror, r stopRequest) ([]string, config.Properti
 		return nil, nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %v", m.Name, err)
 	}
 	next := stopPatterns(m.Configs, r.patterns, r.topics)
-	cfg, err := config.ParseMirror(next)
+	cfg, err := config.ParseStored(next) // a stop must not wait until a key is put right
 	if err != nil {
 		return nil, nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %v", m.Name, err)
 	}

@@ -229,7 +229,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 	if !ok {
 		return 0, nil
 	}
-	cfg, err := config.ParseMirror(mirror.Configs)
+	cfg, err := config.ParseStored(mirror.Configs)
 	if err != nil {
 		return 0, fmt.Errorf("mirror %s: configuration: %w", name, err)
 	}
@@ -247,9 +247,14 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 			running = append(running, t)
 		}
 	}
-	if len(active) == 0 && !selects(cfg) {
+	// What is mirrored is followed whatever the rest of the configuration says.
+	unread := cfg.Unread(string(policy.Topics))
+	if unread != nil {
+		unread = fmt.Errorf("mirror %s: configuration: %w; no new topics are mirrored", name, unread)
+	}
+	if len(active) == 0 && (unread != nil || !selects(cfg)) {
 		m.close()
-		return 0, nil
+		return 0, unread
 	}
 	if m.src != nil && !config.SameSource(m.srcWith, mirror.Configs) {
 		m.close()
@@ -271,8 +276,13 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 	var errs []error
 	again, err = r.follow(ctx, mirror, m, running)
 	errs = append(errs, err)
-	open, err := r.discover(ctx, mirror, cfg, m, running)
-	errs = append(errs, err)
+	open := false
+	if unread != nil {
+		errs = append(errs, unread)
+	} else {
+		open, err = r.discover(ctx, mirror, cfg, m, running)
+		errs = append(errs, err)
+	}
 	if open || m.openConfigs {
 		// A policy that is being started, maybe: asked again soon, and less and less so.
 		m.undecided = min(m.undecided+1, 10)

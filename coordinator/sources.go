@@ -162,7 +162,7 @@ func (s *Sources) Health(mirror, topic string, partition int32) (fetcher.Health,
 }
 
 func (s *Sources) open(m Mirror) (*fetcher.Fetcher, error) {
-	cfg, err := config.ParseMirror(m.Configs)
+	cfg, err := config.ParseStored(m.Configs)
 	if err != nil {
 		return nil, fmt.Errorf("mirror %s: configuration: %w", m.Name, err)
 	}

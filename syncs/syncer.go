@@ -315,6 +315,13 @@ func (s *Syncer) sync(ctx context.Context, name string, m *mirrored, t *turn, wh
 	if mirror, err = mirror.with(with); err != nil {
 		return Report{}, err
 	}
+	if err := mirror.Config.Unread(string(kind)); err != nil {
+		err = fmt.Errorf("mirror %s: configuration: %w; the %s are left as they are", name, err, kind)
+		if why != policyv1.Round_DRY_RUN && why != policyv1.Round_EXPLAIN {
+			s.record(ctx, name, t, Report{}, err)
+		}
+		return Report{}, err
+	}
 	if !t.sync.Wanted(mirror) {
 		t.lastErr = ""
 		return Report{Note: fmt.Sprintf("mirror %s is not configured to mirror %s", name, kind)}, nil

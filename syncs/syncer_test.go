@@ -371,6 +371,31 @@ func TestSyncNotWanted(t *testing.T) {
 	}
 }
 
+// TestSyncOfWhatIsNotUnderstood: what another version has written of one kind stops that kind, and
+// shows.
+func TestSyncOfWhatIsNotUnderstood(t *testing.T) {
+	acls, groups := &fakeSync{kind: policy.ACLs}, &fakeSync{kind: policy.Groups}
+	m := testMirror(t, "m", "there")
+	m.Properties = m.Properties.Clone()
+	m.Properties[config.ACLsIncludeKey] = "TOPIC;.*;*;ALLOW;User:CN=app,OU=x"
+	var err error
+	if m.Config, err = config.ParseStored(m.Properties); err != nil {
+		t.Fatal(err)
+	}
+	r := newSyncer(t, time.Hour, newMirrors(m), acls, groups)
+	if _, err := r.run("m", policy.Groups, policyv1.Round_REFRESH); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.run("m", policy.ACLs, policyv1.Round_REFRESH); err == nil || !strings.Contains(err.Error(), config.ACLsIncludeKey) {
+		t.Errorf("%v", err)
+	}
+	for _, run := range r.ledger.Runs("m") {
+		if (run.Kind == policy.ACLs) != strings.Contains(run.LastError, config.ACLsIncludeKey) {
+			t.Errorf("recorded: %+v", run)
+		}
+	}
+}
+
 // TestQuestion tells policies everything but secrets.
 func TestQuestion(t *testing.T) {
 	m := testMirror(t, "m", "there", "sasl.jaas.config", `org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";`, "mirror.groups.exclude", "x")
