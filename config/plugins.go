@@ -23,8 +23,9 @@ const (
 	pluginConfig  = "config."
 
 	defaultPluginTimeout = 5 * time.Second
-	maxPluginTimeout     = 600_000 // ms
-	maxPluginName        = 64
+	// Rounds of questions have minutes for everything.
+	maxPluginTimeout = 30_000 // ms
+	maxPluginName    = 64
 )
 
 // Plugin is what the sidecar's configuration says of one plugin.

@@ -51,10 +51,13 @@ func newPlugins(lc fx.Lifecycle, cfg *config.Sidecar, reg *prometheus.Registry, 
 		return nil, fmt.Errorf("the program that the built-in plugin is part of: %w", err)
 	}
 	h, err := host.New(host.Config{
-		Plugins: cfg.Plugins, BuiltIn: []string{self, "plugin", pluginBuiltIn}, Version: buildVersion(),
+		Plugins: cfg.Plugins, BuiltIn: []string{self, "plugin", pluginBuiltIn}, Version: buildVersion(), Folder: cfg.DataDir,
 	}, reg, log)
 	if err != nil {
 		return nil, err
+	}
+	if err := h.Folder(); err != nil {
+		log.Warn("no plugin can be started, the built-in one neither: records go on, and no mirror begins with anything", "error", err)
 	}
 	lc.Append(fx.Hook{OnStop: h.Stop})
 	return h, nil

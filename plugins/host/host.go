@@ -23,6 +23,9 @@ type Config struct {
 	Plugins map[string]*config.Plugin
 	// BuiltIn is the command of the built-in plugin.
 	BuiltIn []string
+	// Folder is where plugins' sockets, and copies of their programs, are if there is no folder for
+	// temporary files; empty: nowhere.
+	Folder string
 	// Version is told to plugins.
 	Version string
 	// StartTimeout bounds a start; those who ask wait for it no longer than the plugin's timeout.

@@ -81,6 +81,7 @@ func TestFaults(t *testing.T) {
 		{"too much", "answers too much: more than", true},
 		{"panic", "the policy panicked: mistake", false},
 		{"error", "does not decide: the directory does not answer", false},
+		{"unavailable", "does not decide: the directory is closed", false},
 	} {
 		insist(t, p, "a")
 		before := p.Status()
@@ -92,6 +93,24 @@ func TestFaults(t *testing.T) {
 		if after := p.Status(); (after.PID != before.PID) != c.ends || after.LastError != nil {
 			t.Errorf("%s: before %+v, after %+v", c.topic, before, after)
 		}
+	}
+}
+
+// A process that has ended before anybody knows that it has started is replaced like any other.
+func TestEndsOnceItHasStarted(t *testing.T) {
+	t.Parallel()
+	_, p := start(t, "topics")
+	r, err := p.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.proc.kill()
+	<-r.proc.exited
+	p.begun(r, nil)
+	p.host.own(r.reap)
+	insist(t, p, "a")
+	if p.Status().PID == r.proc.pid {
+		t.Error("it is the one that has ended")
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -148,6 +150,8 @@ func (topics) SelectTopics(ctx context.Context, r *policyv1.SelectTopicsRequest)
 			panic("mistake")
 		case "error":
 			return nil, errors.New("the directory does not answer")
+		case "unavailable":
+			return nil, status.Error(codes.Unavailable, "the directory is closed")
 		case "missing":
 		case "doubled":
 			add(name, yes)

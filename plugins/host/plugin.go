@@ -179,25 +179,33 @@ func (p *Plugin) beginStart() error {
 	starting := make(chan struct{})
 	ok := p.host.own(func() {
 		ctx, cancel := context.WithTimeout(p.host.ctx, p.host.cfg.StartTimeout)
-		defer cancel()
 		r, err := p.start(ctx)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.starting = nil
+		cancel()
+		p.begun(r, err)
 		close(starting)
-		if err != nil {
-			p.failed(time.Now(), 0, err)
-			return
+		if err == nil {
+			r.reap() // not before it is p.run: it may have ended meanwhile
 		}
-		p.run, p.info = r, r.info
-		p.host.metrics.up.WithLabelValues(p.cfg.Name).Set(1)
-		p.host.log.Info("plugin started", "plugin", p.cfg.Name, "pid", r.proc.pid, "version", r.info.version, "kinds", r.info.kinds)
 	})
 	if !ok {
 		return fmt.Errorf("plugin %s: the sidecar ends", p.cfg.Name)
 	}
 	p.starting = starting
 	return nil
+}
+
+// begun notes what has become of a start.
+func (p *Plugin) begun(r *run, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting = nil
+	if err != nil {
+		p.failed(time.Now(), 0, err)
+		return
+	}
+	p.run, p.info = r, r.info
+	p.host.metrics.up.WithLabelValues(p.cfg.Name).Set(1)
+	p.host.log.Info("plugin started", "plugin", p.cfg.Name, "pid", r.proc.pid, "version", r.info.version, "kinds", r.info.kinds)
 }
 
 // failed notes why there is no process, and when the next may be started. p.mu is held.

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-plugin/runner"
@@ -32,7 +33,9 @@ type process struct {
 	doomed bool // killed, also if it has not started yet
 	reaped bool // its id may be another's now
 	exited chan struct{}
-	err    error // how it ended; read after exited is closed
+	// patient: it was asked to end, and whoever asked sees to it that it does.
+	patient atomic.Bool
+	err     error // how it ended; read after exited is closed
 }
 
 var _ runner.Runner = (*process)(nil)
@@ -132,6 +135,10 @@ func (p *process) Wait(context.Context) error {
 
 // Kill implements runner.Runner.
 func (p *process) Kill(context.Context) error {
+	if p.patient.Load() {
+		<-p.exited
+		return nil
+	}
 	p.kill()
 	return nil
 }

@@ -103,7 +103,7 @@ func (p *program) hash(to io.Writer, from io.Reader) error {
 // file that was hashed, whatever happens to the original meanwhile. dir is where the plugin works.
 func (p *program) private(folder string) (path, dir string, err error) {
 	if p.own {
-		return self(p.argv[0]), os.TempDir(), nil
+		return self(p.argv[0]), folder, nil
 	}
 	f, _, err := p.open()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/cluster-mirroring/mirror-sidecar/plugins"
@@ -54,10 +55,10 @@ type run struct {
 }
 
 // start starts a process and asks it what it is. It ends with ctx, and leaves nothing behind if it
-// fails.
+// fails; if not, the process is to be reaped.
 func (p *Plugin) start(ctx context.Context) (_ *run, err error) {
-	p.host.swept.Do(sweep)
-	folder, err := newFolder()
+	p.host.swept.Do(p.host.sweep)
+	folder, err := newFolder(p.host.places())
 	if err != nil {
 		return nil, fmt.Errorf("cannot be started: %w", err)
 	}
@@ -73,7 +74,7 @@ func (p *Plugin) start(ctx context.Context) (_ *run, err error) {
 	}()
 	path, dir, err := p.program.private(folder.path)
 	if err != nil {
-		return nil, err
+		return nil, p.host.full(folder.path, err)
 	}
 	cert, tls, err := hostIdentity()
 	if err != nil {
@@ -84,7 +85,11 @@ func (p *Plugin) start(ctx context.Context) (_ *run, err error) {
 		HandshakeConfig: plugins.Handshake(),
 		Plugins:         goplugin.PluginSet{plugins.Name: plugins.Connection{}},
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
-			r.proc.cmd.Env = slices.Concat(environment(), cmd.Env, []string{clientCertEnv + "=" + string(cert)})
+			r.proc.cmd.Env = slices.Concat(environment(), cmd.Env, []string{
+				clientCertEnv + "=" + string(cert),
+				// Not the one that go-plugin has made in it: names of sockets are short.
+				goplugin.EnvUnixSocketDir + "=" + folder.path,
+			})
 			return r.proc, nil
 		},
 		// Both are those of go-plugin's AutoMTLS, but for the kind of key.
@@ -104,9 +109,6 @@ func (p *Plugin) start(ctx context.Context) (_ *run, err error) {
 	})
 	if err := r.connect(ctx); err != nil {
 		return nil, err
-	}
-	if !p.host.own(r.reap) {
-		return nil, errors.New("the sidecar ends")
 	}
 	return r, nil
 }
@@ -183,13 +185,29 @@ func (r *run) fault(err error) error {
 	return r.reason
 }
 
-// broken is the fault of a process that cannot be reached: that it has ended, if it has.
+// broken is the fault of a process that cannot be reached: that it has ended, if it has. A policy
+// may say the same of something else, which is no fault.
 func (r *run) broken(err error) error {
+	if r.answers() {
+		return fmt.Errorf("does not decide: %s", brief(err))
+	}
 	if how, ended := r.proc.outcome(lastWords); ended {
 		<-r.gone // what it has said is read by then
 		return r.fault(r.crash(how))
 	}
 	return r.fault(fmt.Errorf("cannot be reached: %s", brief(err)))
+}
+
+// answers tells whether the process can be reached.
+func (r *run) answers() bool {
+	ctx, cancel := context.WithTimeout(r.plugin.host.ctx, lastWords)
+	defer cancel()
+	_, err := healthpb.NewHealthClient(r.conn).Check(ctx, &healthpb.HealthCheckRequest{Service: goplugin.GRPCServiceName})
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return false
+	}
+	return true // whatever the answer is
 }
 
 func (r *run) crash(how string) error {
@@ -224,7 +242,8 @@ func (r *run) reap() {
 // clear ends the process, if it has not yet, and everything that there was for it.
 func (r *run) clear() {
 	if r.proc != nil {
-		// go-plugin asks the plugin to end, and waits for that as long as it takes.
+		// go-plugin asks the plugin to end. It would wait for two seconds, and end it without telling.
+		r.proc.patient.Store(r.conn != nil)
 		late := time.AfterFunc(leave, func() {
 			r.killed.Store(true)
 			r.proc.kill()

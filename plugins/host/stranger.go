@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -40,9 +41,12 @@ func (p *Plugin) RefusesStrangers(ctx context.Context) error {
 }
 
 func (r *run) approach(ctx context.Context, creds credentials.TransportCredentials) error {
+	var reached atomic.Pointer[error]
 	conn, err := grpc.NewClient("passthrough:plugin", grpc.WithTransportCredentials(creds), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, r.proc.network, r.proc.addr)
+		conn, err := d.DialContext(ctx, r.proc.network, r.proc.addr)
+		reached.Store(&err)
+		return conn, err
 	}))
 	if err != nil {
 		return fmt.Errorf("prepare a connection: %w", err)
@@ -52,6 +56,12 @@ func (r *run) approach(ctx context.Context, creds credentials.TransportCredentia
 	defer cancel()
 	if _, err := policyv1.NewPluginInfoClient(conn).Describe(ctx, &policyv1.DescribeRequest{}); err == nil {
 		return errors.New("it answers somebody who comes")
+	}
+	switch err := reached.Load(); {
+	case err == nil:
+		return errors.New("it was not reached by somebody who came")
+	case *err != nil:
+		return fmt.Errorf("it cannot be reached, %w, by somebody who comes", *err)
 	}
 	return nil
 }
