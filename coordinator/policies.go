@@ -179,7 +179,9 @@ func (r *Refresher) syncConfigs(ctx context.Context, m Mirror, topics []sourced)
 	var errs []error
 	for i, t := range topics {
 		undecided = undecided || wanted[i].undecided != ""
-		errs = append(errs, r.applyConfigs(ctx, t.topic, wanted[i].values))
+		if now, ok := r.rec.still(t.topic); ok {
+			errs = append(errs, r.applyConfigs(ctx, now, wanted[i].values))
+		}
 	}
 	err = errors.Join(errs...)
 	r.c.deps.Policies.Ledger().Done(m.Name, policy.Configs, err)

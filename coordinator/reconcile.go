@@ -58,6 +58,10 @@ type Reconciler struct {
 	seen     map[int32]presence    // of virtual brokers
 	seatings map[string]seating    // the last of each mirror
 	leads    map[partitionKey]led  // see resigned.go
+	adopting map[string]*adoption  // by mirror, see adopting.go
+	stepping map[topicKey]bool     // a step of it is under way; one at a time
+
+	adopts sync.WaitGroup
 }
 
 // stopWait is since when a stop was seen to wait. It is told from others of the same topic by
@@ -93,6 +97,7 @@ func NewReconciler(c *Coordinator, log *slog.Logger) *Reconciler {
 		c: c, log: log, watcher: newWatcher(),
 		retry: map[topicKey]retry{}, stopping: map[topicKey]stopWait{}, told: map[topicKey]string{}, unlocked: map[topicKey]unlocked{},
 		seen: map[int32]presence{}, seatings: map[string]seating{}, leads: map[partitionKey]led{},
+		adopting: map[string]*adoption{}, stepping: map[topicKey]bool{},
 	}
 }
 
@@ -115,6 +120,7 @@ func (r *Reconciler) Stop(ctx context.Context) error { return r.end(ctx, "reconc
 func (r *Reconciler) run(ctx context.Context) {
 	refresh := time.NewTicker(max(r.c.cfg.RefreshInterval, 100*time.Millisecond))
 	defer refresh.Stop()
+	defer r.adopts.Wait()
 	for ctx.Err() == nil {
 		again := r.pass(ctx)
 		var t *time.Timer
@@ -138,7 +144,8 @@ func (r *Reconciler) run(ctx context.Context) {
 }
 
 // pass looks once at every topic of every mirror that is coordinated here. It returns
-// when to look again although nothing changes; 0 if there is no need.
+// when to look again although nothing changes; 0 if there is no need. It does not wait for
+// topics that are adopted, which sources and policies are asked about.
 func (r *Reconciler) pass(ctx context.Context) time.Duration {
 	var mu sync.Mutex
 	again := time.Duration(0)
@@ -168,31 +175,47 @@ func (r *Reconciler) pass(ctx context.Context) time.Duration {
 			}
 			continue
 		}
+		var adoptees []topicKey
 		for _, t := range topics {
 			key := topicKey{t.Mirror, t.Name}
 			if left := r.backoff(key); left > 0 {
 				sooner(left)
 				continue
 			}
+			if r.adoptee(t) {
+				adoptees = append(adoptees, key)
+				continue
+			}
 			work.Go(func() error {
-				stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
-				defer cancel()
-				// What was listed may be stale by the time its turn comes.
-				now, ok := r.c.view.Topic(t.Mirror, t.Name)
-				if !ok {
-					return nil
-				}
-				wait, err := r.step(stepCtx, m, now)
-				sooner(wait)
-				r.outcome(ctx, key, err)
-				if err != nil {
-					sooner(r.backoff(key))
-				}
+				sooner(r.turn(ctx, m, key))
 				return nil
 			})
 		}
+		r.adoptAll(ctx, m.Name, adoptees)
 	}
 	_ = work.Wait()
+	return again
+}
+
+// turn brings one topic a step further, unless that is being done. It returns when to look again
+// although nothing changes.
+func (r *Reconciler) turn(ctx context.Context, m Mirror, key topicKey) (again time.Duration) {
+	if !r.claim(key) {
+		return firstBackoff
+	}
+	defer r.release(key)
+	stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	// What was listed may be stale by the time its turn comes.
+	now, ok := r.c.view.Topic(key.mirror, key.topic)
+	if !ok {
+		return 0
+	}
+	again, err := r.step(stepCtx, m, now)
+	r.outcome(ctx, key, err)
+	if err != nil {
+		again = r.backoff(key)
+	}
 	return again
 }
 
@@ -473,7 +496,14 @@ func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, 
 	if err != nil {
 		return t, err
 	}
-	copied, err := r.c.copied(ctx, r.c.question(m, policyv1.Round_START), []sourced{{t, source}})
+	asking, asked := r.whileStill(ctx, t)
+	copied, err := r.c.copied(asking, r.c.question(m, policyv1.Round_START), []sourced{{t, source}})
+	asked()
+	// Policies may have taken long to answer.
+	_, ok = r.still(t)
+	if here, there := r.c.img.Topic(t.Name); !ok || there != exists || here != id {
+		return t, fmt.Errorf("mirror %s, topic %s: it was stopped, changed, created or deleted while its policies were asked; looked at again", m.Name, t.Name)
+	}
 	if err != nil {
 		return t, fmt.Errorf("mirror %s, topic %s: %w", m.Name, t.Name, err)
 	}
