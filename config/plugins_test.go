@@ -48,6 +48,7 @@ func TestPlugins(t *testing.T) {
 		"relative folder":   {Properties{"plugin.path": "plugins"}, "absolute"},
 		"no program":        {Properties{"plugin.a.command": " ", "plugin.a.sha256": sum}, "no program"},
 		"timeout":           {Properties{"plugin.a.timeout.ms": "5"}, "out of range"},
+		"long timeout":      {Properties{"plugin.a.timeout.ms": "30001"}, "out of range"},
 		"built-in command":  {Properties{"plugin.built-in.command": "/a"}, "part of the sidecar"},
 		"reference":         {Properties{"plugin.built-in.config.a": "${env:HOME}"}, "allowed.env"},
 	} {

@@ -234,7 +234,7 @@ func decides(q kind, ask func(ctx context.Context, k *kit, facts []proto.Message
 			slices.Reverse(facts)
 			slices.Reverse(want)
 			var got []proto.Message
-			for part := range slices.Chunk(facts, some/4+1) {
+			for part := range slices.Chunk(facts, len(facts)/4+1) {
 				d, err := ask(ctx, k, part)
 				if err != nil {
 					return err

@@ -37,6 +37,9 @@ func topic(i int) *policyv1.TopicFacts {
 	return t
 }
 
+// configsEach is how many topicConfigs has.
+const configsEach = 8
+
 func topicConfigs(i int) *policyv1.TopicConfigFacts {
 	t := &policyv1.TopicConfigFacts{Topic: names(i)}
 	for j, c := range []string{"cleanup.policy", "compression.type", "follower.replication.throttled.replicas", "min.insync.replicas", "remote.storage.enable", "retention.bytes", "retention.ms", "segment.bytes"} {

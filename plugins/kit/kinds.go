@@ -73,7 +73,8 @@ func kinds() []kind {
 				a, err := p.SelectConfigs(ctx, &policyv1.SelectConfigsRequest{Round: r, Topics: of[*policyv1.TopicConfigFacts](facts)})
 				return plain(a.GetTopics()), err
 			},
-			ordinary: func(n int) []proto.Message { return many(n, topicConfigs) },
+			// Sidecars count configs, not topics.
+			ordinary: func(n int) []proto.Message { return many((n+configsEach-1)/configsEach, topicConfigs) },
 			odd: func() []proto.Message {
 				return strange(topicConfigs, func(t *policyv1.TopicConfigFacts, n string) {
 					t.Topic = n

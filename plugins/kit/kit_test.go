@@ -3,14 +3,25 @@ package kit
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"fmt"
+	"math/big"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/cluster-mirroring/mirror-sidecar/plugins"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
@@ -20,7 +31,17 @@ import (
 // its argument.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && !strings.HasPrefix(os.Args[1], "-") {
+		switch as := os.Args[1]; {
+		case as == "quiet" && os.Getenv(plugins.Handshake().MagicCookieKey) == "":
+			os.Exit(0)
+		case as == "open":
+			serveAnybody(be(as))
+			return
+		}
 		plugins.Serve(be(os.Args[1]))
+		if os.Args[1] == "stays" {
+			select {}
+		}
 		return
 	}
 	goleak.VerifyTestMain(m)
@@ -68,6 +89,39 @@ func be(as string) plugins.Policy {
 	return p
 }
 
+// serveAnybody serves a policy with TLS to whoever comes, until it is killed.
+func serveAnybody(p plugins.Policy) {
+	if os.Getenv(plugins.Handshake().MagicCookieKey) == "" {
+		fmt.Fprintln(os.Stderr, "this is a plugin")
+		os.Exit(1)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	socket := filepath.Join(os.Getenv("PLUGIN_UNIX_SOCKET_DIR"), "open")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", socket)
+	if err != nil {
+		panic(err)
+	}
+	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+	})))
+	p.Register(s)
+	fmt.Printf("1|1|unix|%s|grpc|%s\n", socket, base64.RawStdEncoding.EncodeToString(der))
+	if err := s.Serve(l); err != nil {
+		panic(err)
+	}
+}
+
 // slow has no answer for a page that is full.
 type slow struct{ plugins.TopicPolicy }
 
@@ -99,6 +153,9 @@ func TestRun(t *testing.T) {
 		{as: "curious", failed: []string{"topics: asked why, it decides as it did"}},
 		{as: "slow", failed: []string{"topics: a page of 2000 items, in time"}, timeout: 10 * time.Second},
 		{as: "trusting", failed: []string{"topics: facts of which almost nothing is known", "topics: words and fields that a later version may have"}},
+		{as: "quiet", failed: []string{"started by hand"}},
+		{as: "open", failed: []string{"takes no connection but the sidecar's", "ends when it is told to"}},
+		{as: "stays", failed: []string{"ends when it is told to"}},
 		{as: "talkative", failed: []string{"topics: odd names"}},
 	} {
 		t.Run(c.as, func(t *testing.T) {
