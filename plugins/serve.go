@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
@@ -90,6 +92,17 @@ func Serve(p Policy) {
 	// go-plugin replaces the standard error by a stream to the host, in which the last words of a
 	// process that ends are lost. The original one is read as well.
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	served := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		ticks := time.NewTicker(time.Second)
+		defer ticks.Stop()
+		if orphaned(ticks.C, os.Getppid, served) {
+			os.Exit(1)
+		}
+	})
+	defer watch.Wait()
+	defer close(served)
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: Handshake(),
 		Plugins:         goplugin.PluginSet{Name: server{policy: p}},
@@ -98,6 +111,23 @@ func Serve(p Policy) {
 			return grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(MaxMessageBytes), grpc.UnaryInterceptor(recovered))...)
 		},
 	})
+}
+
+// orphaned returns once the process that has started this one is gone, or with false when this one
+// has ended by itself. Linux can kill the children of a sidecar that was killed, but not those whose
+// program has capabilities of its own, and other systems cannot.
+func orphaned(ticks <-chan time.Time, parent func() int, served <-chan struct{}) bool {
+	first := parent()
+	for {
+		select {
+		case <-ticks:
+			if parent() != first {
+				return true
+			}
+		case <-served:
+			return false
+		}
+	}
 }
 
 // recovered makes errors of panics: a mistake in one decision must not cost the process, whose next
