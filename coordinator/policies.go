@@ -27,12 +27,19 @@ type Policies interface {
 	Forget(mirror string)
 }
 
+// kindTimeout is how long the policies of one kind may take of a refresh, which has more to do.
+const kindTimeout = refreshTimeout / 3
+
 // question is what policies are asked about a mirror.
 func (c *Coordinator) question(m Mirror, why policyv1.Round_Why) policy.Question {
-	return policy.Question{
+	q := policy.Question{
 		Mirror: m.Name, SourceClusterID: m.SourceClusterID, DestinationClusterID: c.cfg.ClusterID,
 		Config: config.ForPolicies(m.Configs), Why: why,
 	}
+	if why == policyv1.Round_REFRESH {
+		q.Within = kindTimeout
+	}
+	return q
 }
 
 // checkPolicies refuses a configuration that names policies which are not there, are not what this

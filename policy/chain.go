@@ -40,6 +40,12 @@ type outcome[F any] struct {
 func run[F, D any](ctx context.Context, e *Engine, q Question, a ability[F, D], facts []F) ([]outcome[F], error) {
 	out := make([]outcome[F], len(facts))
 	names := Names(q.Config, a.kind)
+	asking := ctx
+	if q.Within > 0 {
+		var cancel context.CancelFunc
+		asking, cancel = context.WithTimeoutCause(ctx, q.Within, fmt.Errorf("%s are not decided on within %s", a.kind, q.Within))
+		defer cancel()
+	}
 	for i, f := range facts {
 		out[i] = outcome[F]{Verdict: Verdict{Accepted: true}, fact: f}
 		if len(names) == 0 {
@@ -64,7 +70,9 @@ func run[F, D any](ctx context.Context, e *Engine, q Question, a ability[F, D], 
 			var said []D
 			if err == nil {
 				var warns []*policyv1.Warning
-				said, warns, err = askPage(ctx, a, p, r, part, out)
+				if said, warns, err = askPage(asking, a, p, r, part, out); err != nil && asking.Err() != nil {
+					err = fmt.Errorf("%w: %w", context.Cause(asking), err)
+				}
 				warnings = append(warnings, warns[:min(len(warns), maxWarnings-len(warnings))]...)
 			}
 			if ctx.Err() != nil {

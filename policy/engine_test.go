@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -21,6 +22,7 @@ type scripted struct {
 	value  func(item string) *string // of configs
 	err    error
 	short  bool // forgets the last decision
+	hangs  bool // answers nothing about topics
 	kinds  []Kind
 	warn   string
 	seen   []string
@@ -39,7 +41,11 @@ func (s *scripted) decide(item string) *policyv1.Decision {
 	return &policyv1.Decision{Verdict: policyv1.Decision_ACCEPT, Rule: "yes", Reason: s.name + " wants " + item}
 }
 
-func (s *scripted) SelectTopics(_ context.Context, r *policyv1.SelectTopicsRequest) (*policyv1.SelectTopicsResponse, error) {
+func (s *scripted) SelectTopics(ctx context.Context, r *policyv1.SelectTopicsRequest) (*policyv1.SelectTopicsResponse, error) {
+	if s.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if s.err != nil {
 		return nil, s.err
 	}
@@ -330,6 +336,25 @@ func TestRefusedOnceItIsNotSet(t *testing.T) {
 	}
 	if got, known := e.Ledger().Get("m", Configs, "t/retention.ms"); known {
 		t.Errorf("the ledger still has %+v", got)
+	}
+}
+
+// TestTimeOfARoundIsUp: plugins that have not answered by then are not waited for, and what they said
+// last stands.
+func TestTimeOfARoundIsUp(t *testing.T) {
+	a, b := &scripted{name: "a"}, &scripted{name: "b"}
+	e, _ := newEngine(t, a, b)
+	q := question(Topics, "a,b")
+	if _, err := e.Topics(t.Context(), q, topics("t")); err != nil {
+		t.Fatal(err)
+	}
+	a.hangs, b.hangs, q.Within = true, true, time.Millisecond
+	v, err := e.Topics(t.Context(), q, topics("t", "new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !v[0].Accepted || !v[0].Stale || v[0].Plugin != "b" || v[1].Accepted || !v[1].Undecided || !strings.Contains(v[1].Reason, "topics are not decided on within 1ms") {
+		t.Errorf("%+v", v)
 	}
 }
 

@@ -53,6 +53,9 @@ type Question struct {
 	// Config is the mirror's configuration with defaults and without secrets.
 	Config map[string]string
 	Why    policyv1.Round_Why
+	// Within bounds how long the plugins are asked, if it is not 0. Those that have not answered by
+	// then cannot be asked: what they said last stands.
+	Within time.Duration
 	// Peek asks without consequences: nothing of the answer is remembered, whatever Why is.
 	Peek bool
 }
