@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/rights"
 )
@@ -19,10 +20,15 @@ type Caller = rights.Asker
 
 // needs is what a caller must be allowed to do on the cluster (contract.md §8).
 func needs(req kmsg.Request) []rights.Operation {
-	switch req.(type) {
+	switch r := req.(type) {
 	case *protocol.CreateClusterMirrorRequest:
 		return []rights.Operation{rights.Create, rights.Alter}
-	case *protocol.ListClusterMirrorsRequest, *protocol.DescribeClusterMirrorsRequest, *protocol.ExplainClusterMirrorRequest:
+	case *protocol.ExplainClusterMirrorRequest:
+		if r.Kind == explainQuota { // as Kafka does of who reads quotas
+			return []rights.Operation{rights.Describe, rights.DescribeConfigs}
+		}
+		return []rights.Operation{rights.Describe}
+	case *protocol.ListClusterMirrorsRequest, *protocol.DescribeClusterMirrorsRequest:
 		return []rights.Operation{rights.Describe}
 	case *protocol.ReadMirrorStatesRequest, *protocol.WriteMirrorStatesRequest, *protocol.UncordonVirtualBrokerRequest:
 		return []rights.Operation{rights.ClusterAction}
@@ -70,10 +76,38 @@ func (c *Coordinator) admit(ctx context.Context, clientID string, req kmsg.Reque
 	}
 	resp := c.answer(ctx, clientID, rest)
 	withDenied(resp, denied)
+	if !have.Has(rights.DescribeConfigs) {
+		withoutQuotas(resp)
+	}
 	if d, ok := req.(*protocol.DescribeClusterMirrorsRequest); ok && d.IncludeAuthorizedOperations {
 		authorizedOperations(resp, have)
 	}
 	return resp
+}
+
+// withoutQuotas takes out of a description what tells the values of quotas.
+func withoutQuotas(resp kmsg.Response) {
+	r, ok := resp.(*protocol.DescribeClusterMirrorsResponse)
+	if !ok {
+		return
+	}
+	hidden := "the caller lacks " + rights.DescribeConfigs.String() + " on the cluster"
+	for _, m := range r.Mirrors {
+		for i, p := range m.Policies {
+			if p.Kind != string(policy.Quotas) {
+				continue
+			}
+			for j := range p.Skipped {
+				p.Skipped[j].Reason = hidden
+			}
+			for j := range p.Warnings {
+				p.Warnings[j] = hidden
+			}
+			if p.LastError != nil {
+				m.Policies[i].LastError = &hidden
+			}
+		}
+	}
 }
 
 func unauthorized(req kmsg.Request, format string, args ...any) *Error {

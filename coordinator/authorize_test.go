@@ -138,6 +138,9 @@ func TestRightsOnTheCluster(t *testing.T) {
 		"describe":                 {&protocol.DescribeClusterMirrorsRequest{MirrorNames: []string{}, LocalOnly: true}, can(describe), true},
 		"describe without":         {&protocol.DescribeClusterMirrorsRequest{}, can(create, action), false},
 		"explain without":          {&protocol.ExplainClusterMirrorRequest{}, can(create), false},
+		"explain":                  {&protocol.ExplainClusterMirrorRequest{Kind: "acl"}, can(describe), true},
+		"explain a quota without":  {&protocol.ExplainClusterMirrorRequest{Kind: "quota"}, can(describe), false},
+		"explain a quota":          {&protocol.ExplainClusterMirrorRequest{Kind: "quota"}, can(describe, rights.DescribeConfigs), true},
 		"list":                     {&protocol.ListClusterMirrorsRequest{}, can(describe), true},
 		"list without":             {&protocol.ListClusterMirrorsRequest{}, can(create), false},
 		"states between sidecars":  {&protocol.WriteMirrorStatesRequest{}, can(action, describe), true},
@@ -159,6 +162,25 @@ func TestRightsOnTheCluster(t *testing.T) {
 			t.Error("allowed")
 		}
 	})
+}
+
+// TestQuotasAreNotDescribedToAll: what describe says of quotas that are left out has their values in it.
+func TestQuotasAreNotDescribedToAll(t *testing.T) {
+	t.Parallel()
+	why := func() *string { s := "7 of 9"; return &s }
+	resp := &protocol.DescribeClusterMirrorsResponse{Mirrors: []protocol.DescribedMirror{{Policies: []protocol.DescribedPolicy{
+		{Kind: "groups", LastError: why(), Warnings: []string{*why()}, Skipped: []protocol.PolicySkip{{Name: "g", Reason: *why()}}},
+		{Kind: "quotas", LastError: why(), Warnings: []string{*why()}, Skipped: []protocol.PolicySkip{{Name: "q", Reason: *why()}}},
+	}}}}
+	withoutQuotas(resp)
+	for i, hidden := range []bool{false, true} {
+		p := resp.Mirrors[0].Policies[i]
+		for _, said := range []string{*p.LastError, p.Warnings[0], p.Skipped[0].Reason} {
+			if (said != *why()) != hidden {
+				t.Errorf("%s: %q", p.Kind, said)
+			}
+		}
+	}
 }
 
 // Calling oneself a sidecar gains nothing, being one does: it passes on what it has asked

@@ -17,6 +17,9 @@ import (
 // explainSourceTimeout bounds how long a source is asked whether it has a topic.
 const explainSourceTimeout = 10 * time.Second
 
+// explainQuota is the kind of a question about a quota.
+const explainQuota = "quota"
+
 // explainAnswer says, for one mirror or all, why something is or is not mirrored. Each
 // mirror's coordinator is asked: it knows what the last refresh has left out, and why.
 func (c *Coordinator) explainAnswer(ctx context.Context, fromPeer bool, r *protocol.ExplainClusterMirrorRequest) kmsg.Response {
@@ -30,7 +33,7 @@ func (c *Coordinator) explainAnswer(ctx context.Context, fromPeer bool, r *proto
 		mirrors = []Mirror{m}
 	}
 	switch r.Kind {
-	case "topic", "config", "group", "acl", "quota":
+	case "topic", "config", "group", "acl", explainQuota:
 	default:
 		return failed(r, refuse(kerr.InvalidRequest.Code, "kind %q is none of topic, config, group, acl, quota", r.Kind))
 	}
@@ -75,7 +78,7 @@ func (c *Coordinator) explain(ctx context.Context, m Mirror, r *protocol.Explain
 	case r.Kind == "acl" && name == everything:
 		e.Steps, e.Mirrored = c.previewSync(ctx, m, policy.ACLs, r.With)
 		return e
-	case r.Kind == "quota" && name == everything:
+	case r.Kind == explainQuota && name == everything:
 		e.Steps, e.Mirrored = c.previewSync(ctx, m, policy.Quotas, r.With)
 		return e
 	}
@@ -88,7 +91,7 @@ func (c *Coordinator) explain(ctx context.Context, m Mirror, r *protocol.Explain
 		e.Steps, e.Mirrored = c.explainItem(m, policy.Groups, name)
 	case "acl":
 		e.Steps, e.Mirrored = c.explainItem(m, policy.ACLs, name)
-	case "quota":
+	case explainQuota:
 		e.Steps, e.Mirrored = c.explainItem(m, policy.Quotas, name)
 	}
 	return e
@@ -147,7 +150,9 @@ func (c *Coordinator) explainTopic(ctx context.Context, m Mirror, name string) (
 		}
 	}
 	if !policy.BuiltInOnly(q.Config, policy.Topics) {
-		look()
+		if look(); unknown != nil {
+			return append(steps, *unknown), false
+		}
 	}
 	source.Name = name
 	verdicts, err := c.deps.Policies.Topics(ctx, q, c.topicFacts(source))

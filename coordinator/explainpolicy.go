@@ -105,8 +105,12 @@ func (c *Coordinator) explainConfig(ctx context.Context, m Mirror, name string) 
 				return []protocol.ExplanationStep{step("source", false, "the source does not know a topic config %s", key)}, false
 			}
 		}
+		defaults, err := c.deps.Destination.topicDefaults(ctx)
+		if err != nil {
+			return []protocol.ExplanationStep{step("this cluster", false, "%v", err)}, false
+		}
 		q := c.question(m, policyv1.Round_EXPLAIN)
-		facts := configFacts(sourced{t, source}, c.img.TopicConfig(topic), nil, true)
+		facts := configFacts(sourced{t, source}, c.img.TopicConfig(topic), defaults, true)
 		facts.Configs = slices.DeleteFunc(facts.Configs, func(f *policyv1.ConfigFacts) bool { return f.GetName() != key })
 		said, err := c.deps.Policies.Configs(ctx, q, []*policyv1.TopicConfigFacts{facts})
 		if err != nil {
