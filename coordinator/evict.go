@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
@@ -87,13 +88,14 @@ func (c *Coordinator) Unstopped(rec *Reconciler) []Unstopped {
 func (c *Coordinator) unstopped(t Topic, rec *Reconciler) Unstopped {
 	u := Unstopped{Mirror: t.Mirror, Topic: t.Name}
 	var waits []string
+	unwritable := sync.OnceValue(c.store.unwritable)
 	for _, p := range c.img.TopicPartitions(t.TopicID) {
 		if !slices.ContainsFunc(p.Replicas, c.cfg.Virtual.Is) {
 			continue
 		}
 		u.Partitions = append(u.Partitions, p.Partition)
 		s, _ := c.view.State(t.Mirror, ids.TopicPartition{TopicID: t.TopicID, Partition: p.Partition})
-		if w := c.waitsFor(t, p, s); w != "" {
+		if w := c.waitsFor(t, p, s, unwritable); w != "" {
 			waits = append(waits, fmt.Sprintf("partition %d: %s", p.Partition, strings.TrimPrefix(w, "the stop waits: ")))
 		}
 	}

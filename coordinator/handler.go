@@ -359,6 +359,7 @@ func (c *Coordinator) describeMirror(name string, local map[ids.TopicPartition]P
 	}
 	d.SourceBootstrap, d.SourceClusterID = m.Configs["bootstrap.servers"], m.SourceClusterID
 	d.Policies = c.policies(name)
+	unwritable := sync.OnceValue(c.store.unwritable)
 	for _, t := range c.view.Topics(name) {
 		dt := protocol.NewDescribedTopic()
 		dt.TopicName, dt.TopicID, dt.SourceTopicID = t.Name, t.TopicID, t.SourceTopicID
@@ -390,7 +391,7 @@ func (c *Coordinator) describeMirror(name string, local map[ids.TopicPartition]P
 			}
 			if dp.ErrorMessage == nil {
 				s, _ := c.view.State(name, tp)
-				dp.ErrorMessage = nullable(c.waitsFor(t, p, s))
+				dp.ErrorMessage = nullable(c.waitsFor(t, p, s, unwritable))
 			}
 			dt.Partitions = append(dt.Partitions, dp)
 		}

@@ -116,11 +116,11 @@ func TestVerbWithoutLeaders(t *testing.T) {
 	}
 	// Describe says so of what waits, and of nothing else.
 	p := &metadata.Partition{Replicas: []int32{10001, 1, 2}, ISR: []int32{10001}, ELR: []int32{2}}
-	if got := r.waitsFor(topic, p, PartitionState{State: Mirroring}); !strings.Contains(got, "no real replica is in sync; bring back broker 2, which has all data; __transaction_state-0 has no leader") {
+	if got := r.waitsFor(topic, p, PartitionState{State: Mirroring}, r.store.unwritable); !strings.Contains(got, "no real replica is in sync; bring back broker 2, which has all data; __transaction_state-0 has no leader") {
 		t.Errorf("waits: %q", got)
 	}
 	p.ISR = []int32{10001, 1}
-	if got := r.waitsFor(topic, p, PartitionState{State: Mirroring}); got != "" {
+	if got := r.waitsFor(topic, p, PartitionState{State: Mirroring}, r.store.unwritable); got != "" {
 		t.Errorf("waits: %q", got)
 	}
 	lead(1)
