@@ -52,12 +52,13 @@ type GroupsConfig struct {
 // differs is committed.
 //
 // A group whose offsets are deleted here stays deleted: what this mirror has written to is on
-// record as its own, by topic and group, and what is its own and not here was taken away. That is
-// forgotten, and the group is copied anew, once the policies refuse the group, it is gone at the
+// record as its own, by topic and group, and what is its own and not here was taken away, unless
+// Kafka may have let it expire. That is forgotten, and the group is copied anew, once the policies refuse the group, it is gone at the
 // source, or its topic is stopped. Groups that are deleted at the source are left alone here.
 type Groups struct {
 	cfg       GroupsConfig
 	retention retention
+	now       func() time.Time
 
 	mu       sync.Mutex // guards the following
 	memories map[string]*groupMemory
@@ -67,7 +68,7 @@ var _ Sync = (*Groups)(nil)
 
 // NewGroups returns the sync of group offsets.
 func NewGroups(cfg GroupsConfig) *Groups {
-	return &Groups{cfg: cfg, retention: retention{cl: cfg.Destination, virtual: cfg.Virtual, log: cfg.Log}, memories: map[string]*groupMemory{}}
+	return &Groups{cfg: cfg, retention: retention{cl: cfg.Destination, virtual: cfg.Virtual, log: cfg.Log}, now: time.Now, memories: map[string]*groupMemory{}}
 }
 
 // Kind implements Sync.
@@ -81,8 +82,30 @@ func (g *Groups) Wanted(m Mirror) bool {
 
 // Sync implements Sync.
 func (g *Groups) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {
-	r := &groupRound{g: g, m: m, why: why, src: src, dst: g.cfg.Destination, mem: g.memory(m.Name)}
+	r := g.newRound(m, why)
+	r.src = src
 	return r.run(ctx)
+}
+
+// Release implements Releaser: a topic that is stopped because its source is lost is given up all
+// the same, or it would not be started anew one day.
+func (g *Groups) Release(ctx context.Context, m Mirror) error {
+	r := g.newRound(m, policyv1.Round_REFRESH)
+	r.releaseStopped()
+	r.own(ctx)
+	return joined(r.errs)
+}
+
+func (g *Groups) newRound(m Mirror, why policyv1.Round_Why) *groupRound {
+	r := &groupRound{
+		g: g, m: m, why: why, dst: g.cfg.Destination, mem: g.memory(m.Name), now: g.now(),
+		topics: map[string]Topic{}, owned: g.cfg.Mirrors.Owned(m.Name, policy.Groups),
+		add: map[string]bool{}, remove: map[string]bool{}, late: map[string]string{}, left: map[string]bool{}, joined: map[string]bool{},
+	}
+	for _, t := range m.Topics {
+		r.topics[t.Name] = t
+	}
+	return r
 }
 
 // memory returns what is remembered of a mirror. Those that are not coordinated here any more are
@@ -110,19 +133,22 @@ type groupRound struct {
 	why      policyv1.Round_Why
 	src, dst *kgo.Client
 	mem      *groupMemory
+	now      time.Time // when it began
 
 	topics map[string]Topic
 	ranges map[offsets.Partition]offsets.Range
 	owned  map[string]int64
-	fresh  map[string]bool // topics whose groups were never looked at before
-	part   bool            // not everything that was asked for is known
-	keep   time.Duration   // how long offsets are kept here
+	part   bool              // not everything that was asked for is known
+	late   map[string]string // items of partitions that could not be looked at, and their topics
+	left   map[string]bool   // topics of which a group could not be looked at, or not be committed for
+	joined map[string]bool   // groups that have had members here
+	keep   time.Duration     // how long offsets are kept here
 
 	report Report
 	errs   []error
 	plans  []*offsets.Plan
-	add    []string // items that are this mirror's from now on
-	remove []string
+	add    map[string]bool // items that are this mirror's from now on
+	remove map[string]bool
 }
 
 // fail records an error of one group, which holds up no other one.
@@ -136,6 +162,14 @@ func (r *groupRound) fail(group string, err error) {
 		r.g.cfg.Ledger.Failed(r.m.Name, policy.Groups, group, err)
 	} else {
 		r.g.cfg.Ledger.LeftOut(r.m.Name, policy.Groups, group, "offsets of the group", err.Error())
+	}
+}
+
+// leave records that a group could not be looked at, or not be committed for: what is committed here
+// by others is not known to be of the mirror's log.
+func (r *groupRound) leave(g offsets.Group) {
+	for p := range g.Positions {
+		r.left[p.Topic] = true
 	}
 }
 
@@ -166,11 +200,6 @@ func (r *groupRound) acts() bool {
 }
 
 func (r *groupRound) run(ctx context.Context) (Report, error) {
-	r.topics = map[string]Topic{}
-	for _, t := range r.m.Topics {
-		r.topics[t.Name] = t
-	}
-	r.owned = r.g.cfg.Mirrors.Owned(r.m.Name, policy.Groups)
 	r.releaseStopped()
 	if len(r.topics) == 0 {
 		r.report.Note = "no topic is mirrored now"
@@ -178,12 +207,7 @@ func (r *groupRound) run(ctx context.Context) (Report, error) {
 		return r.report, joined(r.errs)
 	}
 	r.keep = r.g.retention.get(ctx)
-
-	r.fresh = map[string]bool{}
-	for name, t := range r.topics {
-		_, looked := r.owned[groupItem(t, "")]
-		r.fresh[name] = !looked
-	}
+	r.mem.begin(r.owned)
 	source, listErr := offsets.List(ctx, r.src, nil)
 	if listErr != nil {
 		r.unknown("groups of the source", listErr)
@@ -202,9 +226,7 @@ func (r *groupRound) run(ctx context.Context) (Report, error) {
 		return r.report, joined(r.errs)
 	}
 	r.commit(ctx)
-	if !r.part && ctx.Err() == nil {
-		r.looked()
-	}
+	r.looked(ctx.Err() == nil)
 	r.own(ctx)
 	return r.report, joined(r.errs)
 }
@@ -221,6 +243,7 @@ func (r *groupRound) read(ctx context.Context, source map[string]offsets.Group) 
 	}
 	filled, errs := offsets.Fetch(ctx, r.src, candidates)
 	for _, name := range slices.Sorted(maps.Keys(errs)) {
+		r.part = true
 		r.fail(name, fmt.Errorf("its offsets at the source: %w", errs[name]))
 	}
 	return slices.DeleteFunc(filled, func(g offsets.Group) bool {
@@ -242,11 +265,19 @@ func (r *groupRound) decide(ctx context.Context, source []offsets.Group) error {
 	var err error
 	if r.ranges, err = offsets.Ranges(ctx, r.dst, slices.Sorted(maps.Keys(r.topics))); err != nil {
 		// The partitions that are known go on.
-		r.unknown("what is mirrored here", err)
+		r.errs = append(r.errs, fmt.Errorf("what is mirrored here: %w", err))
 	}
 	for _, t := range r.topics {
 		for _, p := range t.Truncating {
 			delete(r.ranges, offsets.Partition{Topic: t.Name, Partition: p})
+			r.missed(offsets.Partition{Topic: t.Name, Partition: p})
+		}
+	}
+	for _, g := range source {
+		for p := range g.Positions {
+			if _, known := r.ranges[p]; !known {
+				r.missed(p)
+			}
 		}
 	}
 	here, unread, err := r.readHere(ctx, source)
@@ -257,6 +288,7 @@ func (r *groupRound) decide(ctx context.Context, source []offsets.Group) error {
 	var asked []offsets.Group
 	for _, g := range source {
 		if why := unread[g.Name]; why != nil {
+			r.leave(g)
 			r.fail(g.Name, fmt.Errorf("its offsets here: %w", why))
 			continue
 		}
@@ -267,17 +299,21 @@ func (r *groupRound) decide(ctx context.Context, source []offsets.Group) error {
 	if err != nil {
 		return err
 	}
+	refused := map[string]bool{}
 	for i, v := range verdicts {
 		g := asked[i]
 		if !v.Accepted {
 			r.report.Skipped = append(r.report.Skipped, Skip{g.Name, v.Reason})
-			if !v.Undecided && !v.Stale {
-				r.release(g.Name)
+			if v.Undecided {
+				r.leave(g)
+			} else if !v.Stale {
+				refused[g.Name] = true
 			}
 			continue
 		}
 		r.plan(g, here[g.Name])
 	}
+	r.release(refused)
 	return nil
 }
 
@@ -337,24 +373,24 @@ func (r *groupRound) facts(source, here offsets.Group) *policyv1.GroupFacts {
 
 // plan decides what is committed for a group, and what has to be committed again before it expires.
 func (r *groupRound) plan(source, here offsets.Group) {
-	now := time.Now()
+	r.emptied(here)
 	seen := map[string]bool{}
 	for p := range here.Positions {
 		seen[p.Topic] = true
 	}
 	p := offsets.PlanGroup(offsets.Facts{
 		Source: source, Here: here, Ranges: r.ranges,
-		Fresh: func(topic string) bool { return r.fresh[topic] },
-		Wrote: func(p offsets.Partition) (int64, bool) { return r.mem.wrote(source.Name, p) },
-		Removed: func(topic string) bool {
-			item := groupItem(r.topics[topic], source.Name)
-			_, mine := r.owned[item]
-			return mine && !seen[topic] && !r.mem.expired(item, now, r.keep)
-		},
+		Fresh:   func(p offsets.Partition) bool { return r.fresh(p, source.Name) },
+		Wrote:   func(p offsets.Partition) (int64, bool) { return r.mem.wrote(source.Name, p) },
+		Removed: func(topic string) bool { return !seen[topic] && r.removed(topic, source.Name, here.Active()) },
 	})
 	for topic := range seen {
 		if t, ok := r.topics[topic]; ok && r.acts() {
-			r.mem.saw(groupItem(t, source.Name), now)
+			r.mem.saw(groupItem(t, source.Name), r.now)
+			r.drop(goneItem(t, source.Name))
+			if here.Active() {
+				r.theirs(topic, source.Name)
+			}
 		}
 	}
 	if p.Skipped != "" {
@@ -372,7 +408,7 @@ func (r *groupRound) plan(source, here offsets.Group) {
 	}
 	for _, m := range p.Same {
 		// Where share groups begin does not expire, and what they have acquired beyond would be lost.
-		if source.Type != offsets.Share && r.mem.due(source.Name, m.Partition, m.To, now, r.keep) {
+		if source.Type != offsets.Share && r.mem.due(source.Name, m.Partition, m.To, r.now, r.keep) {
 			p.Moves = append(p.Moves, m)
 		}
 	}
@@ -392,7 +428,7 @@ func (r *groupRound) commit(ctx context.Context) {
 	}
 	for chunk := range slices.Chunk(r.plans, groupsBetweenLooks) {
 		if err := r.look(ctx); err != nil {
-			r.errs = append(r.errs, err)
+			r.unknown("what is still mirrored", err)
 			return
 		}
 		r.commitSome(ctx, chunk)
@@ -448,47 +484,42 @@ func (r *groupRound) commitSome(ctx context.Context, plans []*offsets.Plan) {
 	}
 }
 
-// lookAgain drops moves from where a group no longer stands. Since it was looked at policies were
-// asked and others committed for, and its consumers may have been here and gone: they must not read
-// again what they have read here. The next round sees them.
+// lookAgain drops moves from where a group no longer stands: since it was looked at policies were
+// asked and others committed for. The next round sees what has come of it.
 func (r *groupRound) lookAgain(ctx context.Context, plans []*offsets.Plan) {
-	var ask []offsets.Group
-	for _, p := range plans {
-		if len(p.Moves) > 0 {
-			ask = append(ask, offsets.Group{Name: p.Group.Name, Type: p.Group.Type})
-		}
-	}
-	filled, failed := offsets.Fetch(ctx, r.dst, ask)
-	now := map[string]map[offsets.Partition]offsets.Position{}
-	for _, g := range filled {
-		now[g.Name] = g.Positions
-	}
+	failed := offsets.LookAgain(ctx, r.dst, plans)
 	for _, p := range plans {
 		if err := failed[p.Group.Name]; err != nil {
-			p.Moves = nil
+			r.leave(p.Group)
 			r.fail(p.Group.Name, fmt.Errorf("its offsets here: %w", err))
-			continue
 		}
-		p.Moves = slices.DeleteFunc(p.Moves, func(m offsets.Move) bool {
-			at := int64(-1)
-			if o, ok := now[p.Group.Name][m.Partition]; ok {
-				at = o.At
+		for _, k := range p.Kept {
+			if k.Here >= 0 {
+				r.theirs(k.Topic, p.Group.Name)
 			}
-			return at != m.From
-		})
+		}
 	}
 }
 
 // took records what has become of a plan.
 func (r *groupRound) took(p *offsets.Plan, done []offsets.Move, err error) {
-	name, now, ledger := p.Group.Name, time.Now(), r.g.cfg.Ledger
+	name, now, ledger := p.Group.Name, r.g.now(), r.g.cfg.Ledger
+	undone := r.undone(p, done, err)
 	for _, m := range p.Same {
-		r.mem.found(name, m.Partition, m.To, now, r.keep)
-		r.mine(m.Topic, name, now)
+		r.mem.found(name, m.Partition, m.To, now, r.keep, !r.joined[name])
+		if !undone[m.Topic] {
+			r.mine(m.Topic, name, now)
+		}
 	}
 	for _, m := range done {
-		r.mem.committed(name, m.Partition, m.To, now)
-		r.mine(m.Topic, name, now)
+		if m.From == m.To {
+			r.mem.renewed(name, m.Partition, m.To, now)
+		} else {
+			r.mem.committed(name, m.Partition, m.To, now)
+		}
+		if !undone[m.Topic] {
+			r.mine(m.Topic, name, now)
+		}
 	}
 	r.change(p, done)
 	if len(p.Same)+len(done) > 0 {
@@ -502,6 +533,25 @@ func (r *groupRound) took(p *offsets.Plan, done []offsets.Move, err error) {
 	case len(p.Kept) > 0:
 		r.skip(name, keptText(p.Kept))
 	}
+}
+
+// undone are the topics of a plan in which something could not be committed: a group that is not this
+// mirror's there yet is none before all of it is.
+func (r *groupRound) undone(p *offsets.Plan, done []offsets.Move, err error) map[string]bool {
+	if err == nil || errors.Is(err, offsets.ErrActive) {
+		return nil
+	}
+	is := map[offsets.Partition]bool{}
+	for _, m := range done {
+		is[m.Partition] = true
+	}
+	out := map[string]bool{}
+	for _, m := range p.Moves {
+		if !is[m.Partition] {
+			out[m.Topic], r.left[m.Topic] = true, true
+		}
+	}
+	return out
 }
 
 // change says what was or would be done for a group. What is only kept from expiring is none.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,40 +24,88 @@ import (
 type groupMemory struct {
 	written map[string]map[offsets.Partition]written // by group
 	seen    map[string]time.Time                     // by item: when its offsets were last here
+	missing map[string]time.Time                     // groups that the source does not list, since when
+	topics  map[string]string                        // the topics that it is about, and their ids
+	before  time.Time                                // the last round of which is on record that it saw everything
+	begun   bool
 }
 
 type written struct {
 	at   int64
 	when time.Time
+	ours bool // or a reader may have committed it here
 }
 
 func newGroupMemory() *groupMemory {
 	return &groupMemory{written: map[string]map[offsets.Partition]written{}, seen: map[string]time.Time{}}
 }
 
+// begin takes what is on record, once.
+func (m *groupMemory) begin(owned map[string]int64) {
+	if m.begun {
+		return
+	}
+	m.begun = true
+	for item := range owned {
+		if at, ok := roundOfItem(item); ok && at.After(m.before) {
+			m.before = at
+		}
+	}
+}
+
+// only forgets what was committed for topics that are others now, or none.
+func (m *groupMemory) only(topics map[string]string) {
+	same := true
+	for name, id := range m.topics {
+		same = same && topics[name] == id
+	}
+	if !same {
+		for _, ps := range m.written {
+			maps.DeleteFunc(ps, func(p offsets.Partition, _ written) bool { return m.topics[p.Topic] != topics[p.Topic] })
+		}
+	}
+	m.topics = topics
+}
+
 func (m *groupMemory) wrote(group string, p offsets.Partition) (int64, bool) {
 	w, ok := m.written[group][p]
-	return w.at, ok
+	return w.at, ok && w.ours
+}
+
+// knows tells whether a group was seen, or set, in a partition to where the source's is.
+func (m *groupMemory) knows(group string, p offsets.Partition) bool {
+	_, ok := m.written[group][p]
+	return ok
 }
 
 func (m *groupMemory) committed(group string, p offsets.Partition, at int64, when time.Time) {
+	m.note(group, p, written{at, when, true})
+}
+
+// renewed is committed of what was here before.
+func (m *groupMemory) renewed(group string, p offsets.Partition, at int64, when time.Time) {
+	m.note(group, p, written{at, when, m.written[group][p].ours})
+}
+
+func (m *groupMemory) note(group string, p offsets.Partition, w written) {
 	if m.written[group] == nil {
 		m.written[group] = map[offsets.Partition]written{}
 	}
-	m.written[group][p] = written{at, when}
+	m.written[group][p] = w
 }
 
 // found notes an offset that is as it should be. When it was committed is not known after a
 // restart: it is committed again before long, at a time of the group's own, for all of them have
-// this at once.
-func (m *groupMemory) found(group string, p offsets.Partition, at int64, now time.Time, keep time.Duration) {
+// this at once. It counts as the mirror's own unless the group has had members here, who may have
+// committed it.
+func (m *groupMemory) found(group string, p offsets.Partition, at int64, now time.Time, keep time.Duration, ours bool) {
 	if w, ok := m.written[group][p]; ok && w.at == at {
 		return
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(group))
 	within := max(min(keep/8, time.Hour), time.Millisecond)
-	m.committed(group, p, at, now.Add(-renewAfter(keep)+time.Duration(h.Sum64()%uint64(within))))
+	m.note(group, p, written{at, now.Add(-renewAfter(keep) + time.Duration(h.Sum64()%uint64(within))), ours})
 }
 
 // due tells whether an offset has to be committed again so that it does not expire.
@@ -81,8 +130,32 @@ func (m *groupMemory) forget(item string) {
 // long: the mirror was paused, or could not reach its source.
 func (m *groupMemory) expired(item string, now time.Time, keep time.Duration) bool {
 	last, ok := m.seen[item]
-	return ok && now.Sub(last) >= keep/2
+	if !ok {
+		last = m.before
+	}
+	return now.Sub(last) >= keep/2
 }
+
+// gone notes which groups the source does not list, and returns those that it has not listed in two
+// rounds in a row: while a broker takes over groups of another, a list may lack them for a moment.
+func (m *groupMemory) gone(unlisted map[string]bool, now time.Time) map[string]bool {
+	out, missing := map[string]bool{}, map[string]time.Time{}
+	for group := range unlisted {
+		since, ok := m.missing[group]
+		if !ok {
+			since = now
+		}
+		missing[group] = since
+		if now.Sub(since) >= goneAfter {
+			out[group] = true
+		}
+	}
+	m.missing = missing
+	return out
+}
+
+// goneAfter is how far apart two rounds are that agree on what is gone.
+const goneAfter = 10 * time.Second
 
 // retention is how long this cluster keeps offsets of groups without members.
 type retention struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
@@ -33,6 +34,8 @@ type groupRig struct {
 	refused  map[string]bool
 	asked    []*policyv1.GroupFacts
 	during   func() // happens while the policies are asked
+	unsure   bool   // the policies do not decide
+	later    time.Duration
 }
 
 func newGroupRig(t *testing.T) *groupRig {
@@ -70,8 +73,9 @@ func newGroupRig(t *testing.T) *groupRig {
 // restart makes the sync anew: what it remembers is gone.
 func (r *groupRig) restart() {
 	r.sync = NewGroups(GroupsConfig{
-		Destination: r.dst, ClusterID: "here", Mirrors: r.mirrors, Policies: r, Ledger: r.ledger, Log: slog.New(slog.DiscardHandler),
+		Destination: r.dst, ClusterID: "here", Virtual: 1000, Mirrors: r.mirrors, Policies: r, Ledger: r.ledger, Log: slog.New(slog.DiscardHandler),
 	})
+	r.sync.now = func() time.Time { return time.Now().Add(r.later) }
 }
 
 // Groups implements GroupPolicies.
@@ -82,7 +86,7 @@ func (r *groupRig) Groups(_ context.Context, _ policy.Question, facts []*policyv
 	}
 	out := make([]policy.Verdict, len(facts))
 	for i, f := range facts {
-		out[i] = policy.Verdict{Accepted: !r.refused[f.GetGroup()], Reason: "a test says so"}
+		out[i] = policy.Verdict{Accepted: !r.refused[f.GetGroup()] && !r.unsure, Undecided: r.unsure, Reason: "a test says so"}
 	}
 	return out, nil
 }
@@ -271,6 +275,8 @@ func TestGroupsDeletedHereStayDeleted(t *testing.T) {
 	r.remove(r.src, "g")
 	r.remove(r.src, "h")
 	r.round()
+	r.later += goneAfter
+	r.round()
 	r.wants("h", 0, 10)
 	r.commit(r.src, "g", 0, 13)
 	r.round()
@@ -343,7 +349,7 @@ func TestGroupsThatBecomeActiveAreNamed(t *testing.T) {
 	if len(got.Skipped) != 1 || got.Skipped[0] != (Skip{"g", offsets.ErrActive.Error()}) || len(got.Changes) != 0 {
 		t.Errorf("%+v", got)
 	}
-	if n := len(r.mirrors.Owned("m", policy.Groups)); n != 1 {
+	if n := r.owned(); n != 0 {
 		t.Errorf("%d items are the mirror's: a group that was not written to would be taken for deleted", n)
 	}
 	r.round()
@@ -392,6 +398,237 @@ func TestGroupsAreOwnedOnceThatIsWrittenDown(t *testing.T) {
 	r.wants("g", 0, -1)
 }
 
+// owned counts the groups that are the mirror's in a topic.
+func (r *groupRig) owned() (n int) {
+	for item := range r.mirrors.Owned("m", policy.Groups) {
+		if id, group := groupOfItem(item); item == id+"/"+group && group != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// joined has a member of the classic protocol come and go here.
+func (r *groupRig) joined(group string) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.here.ListenAddrs()...), kgo.ConsumerGroup(group), kgo.ConsumeTopics("orders"), kgo.DisableAutoCommit(),
+		kgo.Balancers(kgo.RangeBalancer()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer cl.Close()
+	if f := cl.PollFetches(ctx); f.Err() != nil {
+		r.t.Fatal(f.Err())
+	}
+	if err := cl.LeaveGroupContext(ctx); err != nil {
+		r.t.Fatal(err)
+	}
+	for {
+		listed, err := offsets.List(ctx, r.dst, nil)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if g := listed[group]; g.ProtocolType == "consumer" && !g.Active() {
+			return
+		}
+	}
+}
+
+// Kafka lets the offsets of a group that once had members expire when it has had none for so long,
+// however lately somebody else has committed them.
+func TestGroupsThatMayHaveExpiredAreNotTakenForDeleted(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "reader", 0, 10)
+	r.commit(r.src, "g", 0, 10)
+	r.round()
+	r.joined("reader")
+	for range 8 {
+		r.round()
+		r.wants("reader", 0, 10)
+		r.later += 24 * time.Hour
+	}
+	r.restart()
+	r.round()
+	r.remove(r.dst, "reader")
+	r.remove(r.dst, "g")
+	r.round()
+	r.wants("reader", 0, 10)
+	r.wants("g", 0, -1)
+
+	// It has no members now, and what is deleted of it is.
+	r.round()
+	r.remove(r.dst, "reader")
+	r.round()
+	r.wants("reader", 0, -1)
+
+	// What was deleted stays so however long that takes, and whatever comes between.
+	r.later += 8 * 24 * time.Hour
+	r.round()
+	r.restart()
+	r.round()
+	r.wants("reader", 0, -1)
+	r.wants("g", 0, -1)
+
+	// Nothing was done for long, and nothing is remembered.
+	r.commit(r.src, "h", 0, 10)
+	r.round()
+	r.wants("h", 0, 10)
+	r.later += 8 * 24 * time.Hour
+	r.restart()
+	r.remove(r.dst, "h")
+	r.round()
+	r.wants("h", 0, 10)
+	r.wants("g", 0, -1)
+}
+
+// Consumers who were here for less than that, and a group that is deleted then.
+func TestGroupsOfReadersThatAreDeletedStayDeleted(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "reader", 0, 10)
+	r.round()
+	r.joined("reader")
+	r.round()
+	r.later += 2 * 24 * time.Hour
+	r.round()
+	r.remove(r.dst, "reader")
+	r.round()
+	r.wants("reader", 0, -1)
+}
+
+// What could not be copied at first is of before the mirror until it was.
+func TestGroupsThatWereMissedAtFirstGiveWayLater(t *testing.T) {
+	for name, c := range map[string]struct{ before, after func(r *groupRig) }{
+		"the policies do not decide": {func(r *groupRig) { r.unsure = true }, func(r *groupRig) { r.unsure = false }},
+		"it is not committed": {func(r *groupRig) {
+			failed := false
+			r.here.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				c := req.(*kmsg.OffsetCommitRequest) //nolint:forcetypeassert // its key says so
+				if failed || c.Group != "g" || c.Topics[0].Partitions[0].Offset == 18 {
+					r.here.KeepControl()
+					return nil, nil, false
+				}
+				failed = true
+				resp := req.ResponseKind().(*kmsg.OffsetCommitResponse) //nolint:forcetypeassert // it answers this request
+				for _, t := range c.Topics {
+					rt := kmsg.NewOffsetCommitResponseTopic()
+					rt.Topic, rt.TopicID = t.Topic, t.TopicID
+					for _, p := range t.Partitions {
+						rp := kmsg.NewOffsetCommitResponseTopicPartition()
+						rp.Partition, rp.ErrorCode = p.Partition, kerr.InvalidCommitOffsetSize.Code
+						rt.Partitions = append(rt.Partitions, rp)
+					}
+					resp.Topics = append(resp.Topics, rt)
+				}
+				return resp, nil, true
+			})
+		}, func(*groupRig) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGroupRig(t)
+			r.commit(r.dst, "g", 0, 18)
+			r.commit(r.src, "g", 0, 11)
+			c.before(r)
+			m, _ := r.mirrors.Mirror(t.Context(), "m")
+			_, _ = r.sync.Sync(t.Context(), m, r.src, policyv1.Round_REFRESH)
+			r.wants("g", 0, 18)
+			c.after(r)
+			r.round()
+			r.wants("g", 0, 11)
+		})
+	}
+}
+
+// A partition that does not begin holds up no other one: what is read here then is not read again.
+func TestGroupsAreReadHereAlthoughAPartitionDoesNotBegin(t *testing.T) {
+	r := newGroupRig(t)
+	r.mirrors.set(func(f *fakeMirrors) { f.mirrors["m"].Topics[0].Truncating = []int32{1} })
+	for p := range int32(2) {
+		r.commit(r.src, "g", p, 11)
+		r.commit(r.dst, "g", p, 18)
+	}
+	r.round()
+	r.wants("g", 0, 11)
+	r.wants("g", 1, 18)
+	r.commit(r.dst, "g", 0, 15)
+	r.round()
+	r.restart()
+	r.round()
+	r.wants("g", 0, 15)
+	r.mirrors.set(func(f *fakeMirrors) { f.mirrors["m"].Topics[0].Truncating = nil })
+	r.round()
+	r.wants("g", 1, 11)
+	r.commit(r.dst, "g", 1, 15)
+	r.round()
+	r.restart()
+	r.round()
+	r.wants("g", 1, 15)
+}
+
+// A list may lack a group once.
+func TestGroupsAreGoneOnceTwoListsLackThem(t *testing.T) {
+	m, now := newGroupMemory(), time.Now()
+	lacking := func(groups ...string) map[string]bool {
+		out := map[string]bool{}
+		for _, g := range groups {
+			out[g] = true
+		}
+		return m.gone(out, now)
+	}
+	for i, c := range []struct {
+		lacks []string
+		after time.Duration
+		gone  int
+	}{{[]string{"g"}, 0, 0}, {[]string{"g"}, time.Second, 0}, {nil, time.Minute, 0}, {[]string{"g"}, time.Minute, 0}, {[]string{"g", "h"}, goneAfter, 1}} {
+		now = now.Add(c.after)
+		if got := lacking(c.lacks...); len(got) != c.gone {
+			t.Errorf("list %d: gone are %v", i, got)
+		}
+	}
+}
+
+// What a reader has committed here does not become the mirror's by being what the source has.
+func TestGroupsOfReadersAreMovedForwardOnlyAfterARestart(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "g", 0, 10)
+	r.round()
+	r.joined("g")
+	r.restart()
+	r.round()
+	r.later += 4 * 24 * time.Hour // it is committed again
+	r.round()
+	r.commit(r.src, "g", 0, 4)
+	r.round()
+	r.wants("g", 0, 10)
+}
+
+// The source may be lost when a topic is stopped.
+func TestGroupsAreGivenUpWithoutTheSource(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "g", 0, 10)
+	r.round()
+	if r.owned() != 1 {
+		t.Fatal("nothing is the mirror's")
+	}
+	r.mirrors.set(func(f *fakeMirrors) {
+		m := f.mirrors["m"]
+		m.Topics = nil
+		f.mirrors["m"] = m
+	})
+	s := New(Config{Source: func(*config.Mirror) (*kgo.Client, error) { return nil, errors.New("it is lost") }}, r.mirrors, r.ledger, slog.New(slog.DiscardHandler), r.sync)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Stop(context.WithoutCancel(t.Context())) }()
+	if _, err := s.Run(t.Context(), "m", policy.Groups, policyv1.Round_REFRESH); err == nil {
+		t.Error("no error")
+	}
+	if n := len(r.mirrors.Owned("m", policy.Groups)); n != 0 {
+		t.Errorf("%d items are the mirror's still", n)
+	}
+}
+
 func TestGroupsWanted(t *testing.T) {
 	for props, want := range map[[4]string]bool{
 		{}:                                true,
@@ -428,7 +665,7 @@ func TestGroupMemory(t *testing.T) {
 	early := 0
 	for i := range 100 {
 		g := string(rune('a'+i%26)) + string(rune('a'+i/26))
-		m.found(g, p, 5, now, keep)
+		m.found(g, p, 5, now, keep, true)
 		if m.due(g, p, 5, now.Add(30*time.Minute), keep) {
 			early++
 		}
@@ -441,8 +678,11 @@ func TestGroupMemory(t *testing.T) {
 	}
 	// Nobody has committed for half of the time: that they are gone says nothing.
 	m.saw("i", now)
-	if m.expired("i", now.Add(keep/3), keep) || !m.expired("i", now.Add(keep/2), keep) || m.expired("never", now.Add(keep), keep) {
-		t.Error("what expires is taken for deleted, or the reverse")
+	m.begin(map[string]int64{fmt.Sprintf("%s%d/", roundPrefix, now.UnixMilli()): 0})
+	for _, item := range []string{"i", "of before a restart"} {
+		if m.expired(item, now.Add(keep/3), keep) || !m.expired(item, now.Add(keep/2), keep) {
+			t.Errorf("%s: what expires is taken for deleted, or the reverse", item)
+		}
 	}
 }
 

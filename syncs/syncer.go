@@ -322,15 +322,20 @@ func (s *Syncer) sync(ctx context.Context, name string, m *mirrored, t *turn, wh
 		}
 		return Report{}, err
 	}
+	acts := why != policyv1.Round_DRY_RUN && why != policyv1.Round_EXPLAIN
+	var unreleased error
+	if r, ok := t.sync.(Releaser); ok && acts {
+		unreleased = r.Release(ctx, mirror)
+	}
 	if !t.sync.Wanted(mirror) {
 		t.lastErr = ""
 		return Report{Note: fmt.Sprintf("mirror %s is not configured to mirror %s", name, kind)}, nil
 	}
 	report, err := s.ask(ctx, mirror, m, t, why)
-	if err != nil {
+	if err = errors.Join(unreleased, err); err != nil {
 		err = fmt.Errorf("mirror %s: sync of %s: %w", name, kind, err)
 	}
-	if why == policyv1.Round_DRY_RUN || why == policyv1.Round_EXPLAIN {
+	if !acts {
 		return report, err
 	}
 	s.record(ctx, name, t, report, err)

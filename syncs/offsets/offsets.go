@@ -41,6 +41,9 @@ type Group struct {
 	Type Type
 	// State is Kafka's name of it; empty if the broker is too old to tell.
 	State string
+	// ProtocolType is what its members agreed on; empty for a classic group that never had any, and
+	// only ever got its offsets from outside.
+	ProtocolType string
 	// Positions are what it has committed, once they were fetched.
 	Positions map[Partition]Position
 }

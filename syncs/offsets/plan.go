@@ -4,6 +4,9 @@ import (
 	"fmt"
 )
 
+// DeletedHere begins the reason for which what was deleted here is kept so.
+const DeletedHere = "its offsets were deleted here"
+
 // Facts is what Plan decides on.
 type Facts struct {
 	Source Group
@@ -14,9 +17,9 @@ type Facts struct {
 	// Wrote tells what was committed here last by whoever asks. Everything else that is here was
 	// committed by somebody who reads here. Nil if nothing is remembered.
 	Wrote func(Partition) (at int64, ok bool)
-	// Fresh tells that a topic is mirrored only now: what is committed here is of the log that the
-	// source's takes the place of. Nil if nothing is.
-	Fresh func(topic string) bool
+	// Fresh tells that the group was not looked at since a partition is mirrored: what is committed
+	// here is of the log that the source's takes the place of. Nil if nothing is.
+	Fresh func(Partition) bool
 	// Removed tells that what was committed here for a topic has been deleted since, on purpose.
 	// Nil if that is not known.
 	Removed func(topic string) bool
@@ -96,7 +99,7 @@ func PlanGroup(f Facts) Plan {
 func keep(f Facts, m Move) string {
 	if m.From < 0 {
 		if f.Removed != nil && f.Removed(m.Topic) {
-			return "its offsets were deleted here, and stay so until the group is gone at the source, is refused by a policy for once, or the topic is stopped"
+			return DeletedHere + ", and stay so until the group is gone at the source, is refused by a policy for once, or the topic is stopped"
 		}
 		return ""
 	}
@@ -104,7 +107,7 @@ func keep(f Facts, m Move) string {
 	if m.To > m.From || m.From > f.Ranges[m.Partition].End {
 		return ""
 	}
-	if f.Fresh != nil && f.Fresh(m.Topic) {
+	if f.Fresh != nil && f.Fresh(m.Partition) {
 		return ""
 	}
 	if f.Wrote != nil {

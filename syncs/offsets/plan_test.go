@@ -33,7 +33,7 @@ func TestPlanGroup(t *testing.T) {
 		{"an older one is here", Facts{Source: group(Classic, "Empty", at(9)), Here: group(Classic, "Dead", at(7))}, "7>9"},
 		{"somebody read on here", Facts{Source: group(Classic, "Empty", at(9)), Here: group(Classic, "Empty", at(12))}, "kept: 12 is committed here"},
 		{"somebody read on here after the mirror", Facts{Source: group(Classic, "Empty", at(9)), Here: group(Classic, "Empty", at(12)), Wrote: wrote(9)}, "kept: 12 is committed here"},
-		{"from before the topic was mirrored", Facts{Source: group(Classic, "Empty", at(9)), Here: group(Classic, "Empty", at(12)), Fresh: func(string) bool { return true }}, "12>9"},
+		{"from before the topic was mirrored", Facts{Source: group(Classic, "Empty", at(9)), Here: group(Classic, "Empty", at(12)), Fresh: func(Partition) bool { return true }}, "12>9"},
 		{"beyond the end of the log", Facts{Source: group(Classic, "Empty", at(9)), Here: group(Classic, "Empty", at(21))}, "21>9"},
 		{"it was reset at the source", Facts{Source: group(Classic, "Empty", at(9)), Here: group(Classic, "Empty", at(12)), Wrote: wrote(12)}, "12>9"},
 		{"active here", Facts{Source: group(Consumer, "Stable", at(9)), Here: group(Consumer, "Reconciling", at(7))}, "skipped: active here: Reconciling"},

@@ -47,7 +47,7 @@ func List(ctx context.Context, cl *kgo.Client, skip func(broker int32) bool) (ma
 			if t == "" || t == "unknown" {
 				t = Classic
 			}
-			out[g.Group] = Group{Name: g.Group, Type: t, State: g.GroupState}
+			out[g.Group] = Group{Name: g.Group, Type: t, State: g.GroupState, ProtocolType: g.ProtocolType}
 		}
 	}
 	return out, bounded(errs)

@@ -449,9 +449,12 @@ func TestGroupsThatAreDeletedHereAreNotResurrected(t *testing.T) {
 	e.arrives(t, name, name, at{0, none})
 	e.explains(t, name, name, false, "its offsets were deleted here")
 
-	// It is gone at the source, and comes back.
+	// It is gone at the source for two refreshes that are 10 s apart, and comes back.
 	if r, err := e.srcAdmin.DeleteGroups(t.Context(), name); err != nil || r[name].Err != nil {
 		t.Fatal(err, r[name].Err)
+	}
+	for gone := time.Now(); time.Since(gone) < 12*time.Second; {
+		e.rounds(t, name)
 	}
 	e.rounds(t, name)
 	commit(t, e.srcAdmin, name, name, at{0, 30})
