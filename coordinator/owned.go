@@ -105,6 +105,30 @@ func (v *View) OwnedElsewhere(mirror string, kind policy.Kind) map[string]string
 	return out
 }
 
+// OwnedFirst returns the first of the others in the order of their names that has not ended.
+func (v *View) OwnedFirst(mirror string, kind policy.Kind) map[string]string {
+	active := map[string]bool{}
+	for _, m := range v.Mirrors() {
+		if m.Name != mirror && !hasEnded(v.Topics(m.Name)) {
+			active[m.Name] = true
+		}
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	out := map[string]string{}
+	for k, o := range v.owned {
+		if k.kind != kind || !active[k.mirror] {
+			continue
+		}
+		for name := range o.items {
+			if was, ok := out[name]; !ok || k.mirror < was {
+				out[name] = k.mirror
+			}
+		}
+	}
+	return out
+}
+
 // ownedKeys returns the keys of everything that a mirror has created.
 func (v *View) ownedKeys(mirror string) []ownedKey {
 	v.mu.RLock()
@@ -201,6 +225,11 @@ func (c *Coordinator) OwnedElsewhere(mirror string, kind policy.Kind) map[string
 	return c.view.OwnedElsewhere(mirror, kind)
 }
 
+// OwnedFirst implements syncs.Mirrors.
+func (c *Coordinator) OwnedFirst(mirror string, kind policy.Kind) map[string]string {
+	return c.view.OwnedFirst(mirror, kind)
+}
+
 // Ready implements syncs.Mirrors.
 func (c *Coordinator) Ready() <-chan struct{} { return c.store.Ready() }
 
@@ -230,8 +259,11 @@ func (c *Coordinator) Mirror(ctx context.Context, name string) (syncs.Mirror, er
 	}
 	out := syncs.Mirror{Name: name, SourceClusterID: m.SourceClusterID, Properties: m.Configs, Config: cfg}
 	topics := c.view.Topics(name)
-	out.Ended = len(topics) > 0 && !slices.ContainsFunc(topics, func(t Topic) bool { return t.Desired != Stopped })
+	out.Ended = hasEnded(topics)
 	for _, t := range topics {
+		if t.Desired == Stopped {
+			out.Stopped = append(out.Stopped, t.Name)
+		}
 		if !c.running(t) || t.TopicID.IsZero() {
 			continue
 		}
@@ -242,6 +274,11 @@ func (c *Coordinator) Mirror(ctx context.Context, name string) (syncs.Mirror, er
 		*list = append(*list, syncs.Topic{Name: t.Name, ID: t.TopicID, Truncating: c.truncating(t)})
 	}
 	return out, nil
+}
+
+// hasEnded tells whether a mirror had topics, and all of them are stopped.
+func hasEnded(topics []Topic) bool {
+	return len(topics) > 0 && !slices.ContainsFunc(topics, func(t Topic) bool { return t.Desired != Stopped })
 }
 
 // truncating returns the partitions of a topic that have not begun to mirror.

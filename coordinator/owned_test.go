@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,16 @@ func TestOwned(t *testing.T) {
 		record{kind: kindOwned, owned: ownedKey{"gone", policy.ACLs, 3}, value: owned{items: map[string]ownedItem{"y": {since: 1}}}})
 	if got := r.OwnedElsewhere("m", policy.ACLs); len(got) != 1 || got["x"] != "other" {
 		t.Errorf("of other mirrors: %v", got)
+	}
+	r.put(record{kind: kindMirror, mirror: "b", value: Mirror{Name: "b"}}, record{kind: kindMirror, mirror: "ended", value: Mirror{Name: "ended"}},
+		record{kind: kindTopic, topic: topicKey{"ended", "t"}, value: Topic{Mirror: "ended", Name: "t", Desired: Stopped}},
+		record{kind: kindOwned, owned: ownedKey{"b", policy.ACLs, 3}, value: owned{items: map[string]ownedItem{"x": {since: 1}, "z": {since: 1}}}},
+		record{kind: kindOwned, owned: ownedKey{"ended", policy.ACLs, 3}, value: owned{items: map[string]ownedItem{"z": {since: 1}}}})
+	if got := r.OwnedFirst("m", policy.ACLs); len(got) != 2 || got["x"] != "b" || got["z"] != "b" {
+		t.Errorf("the first of the other mirrors: %v", got)
+	}
+	if got := r.OwnedFirst("b", policy.ACLs); len(got) != 4 || got["x"] != "other" || got["a"] != "m" {
+		t.Errorf("the first of the other mirrors: %v", got)
 	}
 
 	again := NewView()
@@ -152,6 +163,9 @@ func TestMirrorForSyncs(t *testing.T) {
 	m, err := r.Mirror(ctx, "m")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !slices.Equal(m.Stopped, []string{"stopped"}) {
+		t.Errorf("stopped are %v", m.Stopped)
 	}
 	if len(m.Topics) != 1 || m.Topics[0].Name != "runs" || m.Topics[0].ID != runs.TopicID || m.SourceClusterID != "source" || m.Config == nil {
 		t.Errorf("%+v", m)

@@ -210,6 +210,13 @@ func (l *Ledger) Runs(mirror string) []Run {
 	return out
 }
 
+// Only drops what is not there any more, so that nothing is told of it.
+func (l *Ledger) Only(mirror string, kind Kind, there func(item string) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.entries[ledgerKey{mirror, kind}], func(item string, _ *entry) bool { return !there(item) })
+}
+
 // prune drops what nobody asks about any more.
 func (l *Ledger) prune(mirror string, kind Kind) {
 	l.mu.Lock()

@@ -76,6 +76,9 @@ func (s *ACLs) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1
 	}
 	r := &aclRound{s: s, m: m, src: src, dry: why == policyv1.Round_DRY_RUN || why == policyv1.Round_EXPLAIN}
 	source, err := readACLs(ctx, src)
+	if err != nil {
+		s.doubts.forget(m.Name)
+	}
 	if errors.Is(err, errNoAuthorizer) {
 		return Report{Note: "the source has no authorizer, so there are no ACLs to mirror; those that were mirrored stay"}, nil
 	}
@@ -124,8 +127,11 @@ type aclRound struct {
 	report Report
 
 	facts diffFacts
-	acls  map[string]acl      // by item: what is here or is to be
+	acls  map[string]acl // by item: what is here or is to be
+	guard guard
 	from  map[string][]string // by item: the items of the source that it is made of, for the ledger
+
+	atSource map[string]bool // by item
 }
 
 // decide asks the policies, and keeps within what they cannot widen.
@@ -146,13 +152,18 @@ func (r *aclRound) decide(ctx context.Context, q policy.Question) error {
 	for a := range r.source {
 		if a.unknown() {
 			r.report.Skipped = append(r.report.Skipped, Skip{a.item(), a.bound(true)})
+			if a.permission == kmsg.ACLPermissionTypeDeny && a.resource != mirrorResource {
+				r.warnOfDeny(a.item(), a.bound(true))
+			}
 			continue
 		}
 		asked = append(asked, a)
 	}
 	items := make(map[acl]string, len(asked))
+	r.atSource = make(map[string]bool, len(asked))
 	for _, a := range asked {
 		items[a] = a.item()
+		r.atSource[items[a]] = true
 	}
 	slices.SortFunc(asked, func(a, b acl) int { return strings.Compare(items[a], items[b]) })
 	facts := make([]*policyv1.AclFacts, len(asked))
@@ -165,16 +176,22 @@ func (r *aclRound) decide(ctx context.Context, q policy.Question) error {
 		return err
 	}
 	for i, v := range verdicts {
-		r.take(items[asked[i]], v)
+		r.take(asked[i], items[asked[i]], v)
 	}
 	return nil
 }
 
+func (r *aclRound) warnOfDeny(item, why string) {
+	r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("%s denies something at the source that nothing denies here: %s", item, why))
+}
+
 // take takes the verdict on one ACL of the source.
-func (r *aclRound) take(item string, v policy.ACLVerdict) {
+func (r *aclRound) take(a acl, item string, v policy.ACLVerdict) {
 	switch {
 	case v.Undecided:
 		r.facts.undecided = true
+		// Nor is it known for whom it would be here.
+		r.guard.everybody = r.guard.everybody || a.permission == kmsg.ACLPermissionTypeDeny
 	case v.Stale:
 		r.facts.stale[item] = true
 	default:
@@ -191,8 +208,8 @@ func (r *aclRound) take(item string, v policy.ACLVerdict) {
 	}
 	if why != "" {
 		r.report.Skipped = append(r.report.Skipped, Skip{item, why})
-		if as.permission == kmsg.ACLPermissionTypeDeny {
-			r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("%s denies something at the source that nothing denies here: %s", item, why))
+		if a.permission == kmsg.ACLPermissionTypeDeny || as.permission == kmsg.ACLPermissionTypeDeny {
+			r.warnOfDeny(item, why)
 		}
 		if !r.dry {
 			r.s.cfg.Ledger.Skipped(r.m.Name, policy.ACLs, item, why)
@@ -206,14 +223,16 @@ func (r *aclRound) take(item string, v policy.ACLVerdict) {
 
 func (r *aclRound) run(ctx context.Context) (Report, error) {
 	d := compare(r.facts)
-	// What denies comes first and goes last, so that nobody may in between what he may not otherwise.
-	slices.SortStableFunc(d.create, func(a, b string) int { return r.allows(a) - r.allows(b) })
 	if r.dry {
-		r.tell("create", d.create, "")
+		// What denies comes first, and goes last.
+		allow, deny := r.divide(d.create)
+		gone, _ := r.leave(d.gone)
+		r.tell("create", slices.Concat(deny, r.held(allow)), "")
 		r.tell("delete", d.remove, "the policies refuse it now")
-		r.tell("delete", d.gone, "the source does not have it any more")
+		r.tell("delete", gone, "the source does not have it any more")
 		return r.report, nil
 	}
+	r.s.cfg.Ledger.Only(r.m.Name, policy.ACLs, r.listed)
 	for item := range r.facts.wanted {
 		if r.facts.here[item] {
 			r.applied(item, nil)
@@ -223,7 +242,10 @@ func (r *aclRound) run(ctx context.Context) (Report, error) {
 		r.s.doubts.forget(r.m.Name)
 		return r.report, nil
 	}
-	d.create = r.s.refusals.without(r.m.Name, d.create, r.applied)
+	d.create = r.s.refusals.without(r.m.Name, d.create, func(item string, err error) {
+		r.applied(item, err)
+		r.failed(item)
+	})
 	gone, warning, err := r.s.doubts.believe(ctx, r.m.Name, d.gone, len(r.facts.owned), len(r.source), func(ctx context.Context) (bool, error) {
 		again, err := readACLs(ctx, r.src)
 		return maps.Equal(again, r.source), err
@@ -234,79 +256,168 @@ func (r *aclRound) run(ctx context.Context) (Report, error) {
 	if warning != "" {
 		r.report.Warnings = append(r.report.Warnings, warning)
 	}
+	gone, left := r.leave(gone)
+	if len(left) > 0 {
+		r.s.cfg.Log.Warn("ACLs that the source does not have any more stay here, and are not the mirror's any more: topics of it are stopped", "mirror", r.m.Name, "acls", left)
+		d.disown = append(d.disown, left...)
+	}
 	err = r.change(ctx, d, gone)
 	return r.report, err
 }
 
+// listed tells whether the source has something of this name.
+func (r *aclRound) listed(item string) bool { return r.atSource[item] }
+
+// leave parts what is gone at the source from what stays all the same, since topics were stopped.
+func (r *aclRound) leave(items []string) (gone, left []string) {
+	for _, item := range items {
+		if r.m.leaves(r.acls[item]) {
+			left = append(left, item)
+		} else {
+			gone = append(gone, item)
+		}
+	}
+	if len(left) > 0 {
+		r.report.Warnings = append(r.report.Warnings, leftBehind(policy.ACLs, left))
+	}
+	return gone, left
+}
+
+// divide parts what allows something from what denies something.
+func (r *aclRound) divide(items []string) (allow, deny []string) {
+	for _, item := range items {
+		if r.acls[item].permission == kmsg.ACLPermissionTypeDeny {
+			deny = append(deny, item)
+		} else {
+			allow = append(allow, item)
+		}
+	}
+	return allow, deny
+}
+
+// failed notes that a DENY of the source is not here.
+func (r *aclRound) failed(item string) {
+	if a := r.acls[item]; a.permission == kmsg.ACLPermissionTypeDeny {
+		r.guard.add(a)
+	}
+}
+
+// held leaves out what is not created while something that denies is not here, and tells of it.
+func (r *aclRound) held(items []string) []string {
+	const why = "it is created once what denies something to the same client is here, which is undecided or has failed"
+	var hold int
+	out := slices.DeleteFunc(slices.Clone(items), func(item string) bool {
+		if !r.guard.holds(r.acls[item]) {
+			return false
+		}
+		hold++
+		for _, source := range r.from[item] {
+			r.report.Skipped = append(r.report.Skipped, Skip{source, why})
+			if !r.dry {
+				r.s.cfg.Ledger.Skipped(r.m.Name, policy.ACLs, source, why)
+			}
+		}
+		return true
+	})
+	if hold > 0 {
+		r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("%d ACLs that allow something are held back until what denies something to the same clients is here, which is undecided or has failed", hold))
+	}
+	return out
+}
+
 // change brings this cluster to what it should be. What is not done is found by the next round.
+// What denies comes first and goes last, each in requests of its own: nobody may in between, nor
+// after one of them has failed, what he may not otherwise.
 func (r *aclRound) change(ctx context.Context, d diff, gone []string) error {
 	mirrors, name := r.s.cfg.Mirrors, r.m.Name
-	if err := mirrors.Own(ctx, name, policy.ACLs, slices.Concat(d.create, d.adopt), nil); err != nil {
+	allow, deny := r.divide(d.create)
+	allow = r.held(allow)
+	create := slices.Concat(deny, allow)
+	if err := mirrors.Own(ctx, name, policy.ACLs, slices.Concat(create, d.adopt), nil); err != nil {
 		return err
 	}
-	forget := d.disown
-	pace := pacer{every: r.s.changeEvery}
-	var errs []error
-	for part := range slices.Chunk(d.create, aclsAtATime) {
-		results, err := r.ask(ctx, &pace, part, createACLs)
-		if err != nil {
-			errs = append(errs, err)
-			break
-		}
-		for i, item := range part {
-			if results[i] != nil {
-				forget = append(forget, item) // so that it is not taken for our own when somebody creates it
-				r.s.refusals.add(name, item, results[i])
-				errs = append(errs, fmt.Errorf("%s: %w", item, results[i]))
-			}
-			r.applied(item, results[i])
-		}
-		r.tell("create", succeeded(part, results), "")
-	}
-	remove := slices.Concat(d.remove, gone)
-	slices.SortStableFunc(remove, func(a, b string) int { return r.allows(b) - r.allows(a) })
-	for part := range slices.Chunk(remove, aclsAtATime) {
-		results, err := r.ask(ctx, &pace, part, deleteACLs)
-		if err != nil {
-			errs = append(errs, err)
-			break
-		}
-		done := succeeded(part, results)
-		forget = append(forget, done...)
-		r.tell("delete", done, "")
-		for i, item := range part {
-			if results[i] != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", item, results[i]))
-			}
+	c := &aclChanges{aclRound: r, pace: pacer{every: r.s.changeEvery}, forget: d.disown, asked: map[string]bool{}}
+	c.create(ctx, deny)
+	c.create(ctx, r.held(allow)) // some of what denies may have failed just now
+	for _, item := range create {
+		if !c.asked[item] {
+			c.forget = append(c.forget, item) // so that it is not taken for our own when somebody creates it
 		}
 	}
+	allow, deny = r.divide(slices.Concat(d.remove, gone))
+	c.remove(ctx, allow)
+	c.remove(ctx, slices.DeleteFunc(deny, func(item string) bool { return r.guard.holds(r.acls[item]) }))
 	if len(r.report.Changes) > 0 {
 		r.s.cfg.Log.Info("ACLs of a mirror were changed here as at its source", "mirror", name, "changes", len(r.report.Changes))
 	}
 	// Also when the round is given up.
 	keep, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownTimeout)
 	defer cancel()
-	errs = append(errs, mirrors.Own(keep, name, policy.ACLs, nil, forget))
-	return firstErrors(errs)
+	return firstErrors(append(c.errs, mirrors.Own(keep, name, policy.ACLs, nil, c.forget)))
 }
 
-// allows is 1 for what allows something, and 0 for what denies it.
-func (r *aclRound) allows(item string) int {
-	if r.acls[item].permission == kmsg.ACLPermissionTypeAllow {
-		return 1
-	}
-	return 0
+// aclChanges are the requests of one round.
+type aclChanges struct {
+	*aclRound
+	pace   pacer
+	forget []string
+	errs   []error
+	asked  map[string]bool // were in a request, whatever became of it
 }
 
-func (r *aclRound) ask(ctx context.Context, pace *pacer, items []string, do func(context.Context, *kgo.Client, []acl) ([]error, error)) ([]error, error) {
-	if err := pace.wait(ctx); err != nil {
-		return nil, err
+// create creates ACLs. After a request that has failed as a whole nothing more is created, and
+// nothing that denies is deleted.
+func (c *aclChanges) create(ctx context.Context, items []string) {
+	for part := range slices.Chunk(items, aclsAtATime) {
+		results, err := c.ask(ctx, part, createACLs)
+		if err != nil {
+			return
+		}
+		for i, item := range part {
+			if results[i] != nil {
+				c.forget = append(c.forget, item) // so that it is not taken for our own when somebody creates it
+				c.s.refusals.add(c.m.Name, item, results[i])
+				c.errs = append(c.errs, fmt.Errorf("%s: %w", item, results[i]))
+				c.failed(item)
+			}
+			c.applied(item, results[i])
+		}
+		c.tell("create", succeeded(part, results), "")
 	}
-	acls := make([]acl, len(items))
-	for i, item := range items {
-		acls[i] = r.acls[item]
+}
+
+// remove deletes ACLs. What denies something to whom something is still allowed stays.
+func (c *aclChanges) remove(ctx context.Context, items []string) {
+	for part := range slices.Chunk(items, aclsAtATime) {
+		results, err := c.ask(ctx, part, deleteACLs)
+		if err != nil {
+			return
+		}
+		done := succeeded(part, results)
+		c.forget = append(c.forget, done...)
+		c.tell("delete", done, "")
+		for i, item := range part {
+			if results[i] != nil {
+				c.errs = append(c.errs, fmt.Errorf("%s: %w", item, results[i]))
+				c.guard.add(c.acls[item])
+			}
+		}
 	}
-	return do(ctx, r.s.cfg.Destination, acls)
+}
+
+// ask sends one request in its time. After an error nobody knows what became of it.
+func (c *aclChanges) ask(ctx context.Context, items []string, do func(context.Context, *kgo.Client, []acl) ([]error, error)) (results []error, err error) {
+	if err = c.pace.wait(ctx); err == nil {
+		acls := make([]acl, len(items))
+		for i, item := range items {
+			acls[i], c.asked[item] = c.acls[item], true
+		}
+		results, err = do(ctx, c.s.cfg.Destination, acls)
+	}
+	if err != nil {
+		c.errs, c.guard.everybody = append(c.errs, err), true
+	}
+	return results, err
 }
 
 // applied tells the ledger what became of an ACL, by the names that it has at the source.

@@ -257,6 +257,9 @@ func TestACLsAreADiff(t *testing.T) {
 	r.round()
 	r.same(b, prefixed, local)
 	r.owns(prefixed)
+	if e, ok := r.ledger.Get("m", policy.ACLs, a.item()); ok {
+		t.Errorf("it is gone, and the ledger has %+v", e)
+	}
 }
 
 // TestACLsByPolicy refuses what was accepted before, and makes something else of it.

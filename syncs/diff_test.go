@@ -158,6 +158,9 @@ func TestMassive(t *testing.T) {
 	if believes("m", gone, false) {
 		t.Error("it says something else when it is asked again")
 	}
+	if believes("m", gone, true) {
+		t.Error("it has contradicted itself: only what two rounds find, one after the other, counts")
+	}
 	if !believes("m", slices.Clone(gone), true) {
 		t.Error("not in another round")
 	}

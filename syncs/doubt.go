@@ -56,6 +56,8 @@ func (d *doubts) believe(ctx context.Context, mirror string, gone []string, owne
 		return nil, "", ctx.Err()
 	}
 	if same, err := again(ctx); !same || err != nil {
+		// What it seemed to have lost before is as doubtful as this.
+		d.forget(mirror)
 		d.log.Info("the source does not say the same when it is asked again: nothing is deleted in this round", "mirror", mirror, "kind", d.kind, "err", err)
 		return nil, "", nil
 	}
@@ -91,9 +93,16 @@ func (d *doubts) settle(mirror string, gone []string) bool {
 	return false
 }
 
-// forget drops what is remembered of a mirror.
+// forget drops what is remembered of a mirror: also when its source cannot be read, since only rounds
+// that come one after the other count.
 func (d *doubts) forget(mirror string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.was, mirror)
 }
+
+// unanswered implements doubter.
+func (s *ACLs) unanswered(mirror string) { s.doubts.forget(mirror) }
+
+// unanswered implements doubter.
+func (s *Quotas) unanswered(mirror string) { s.doubts.forget(mirror) }

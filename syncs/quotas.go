@@ -67,6 +67,7 @@ func (s *Quotas) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policy
 	r := &quotaRound{s: s, m: m, src: src, dry: why == policyv1.Round_DRY_RUN || why == policyv1.Round_EXPLAIN}
 	var err error
 	if r.source, r.report.Skipped, err = readQuotas(ctx, src); err != nil {
+		s.doubts.forget(m.Name)
 		return Report{}, fmt.Errorf("at the source: %w", err)
 	}
 	if r.here, _, err = readQuotas(ctx, s.cfg.Destination); err != nil {
@@ -89,7 +90,8 @@ type quotaRound struct {
 
 	facts diffFacts
 	want  map[string]quota
-	set   []string // were set by this mirror, to another value than they have here
+	set   []string          // were set by this mirror, to another value than they have here
+	first map[string]string // by item: the first of the other mirrors by name that have set it
 }
 
 // decide asks the policies, and keeps within what they cannot widen.
@@ -102,6 +104,7 @@ func (r *quotaRound) decide(ctx context.Context, q policy.Question) error {
 	for item := range r.here {
 		r.facts.here[item] = true
 	}
+	r.first = r.s.cfg.Mirrors.OwnedFirst(r.m.Name, policy.Quotas)
 	items := slices.Sorted(maps.Keys(r.source))
 	facts := make([]*policyv1.QuotaFacts, len(items))
 	for i, item := range items {
@@ -144,14 +147,18 @@ func (r *quotaRound) take(item string, v policy.QuotaVerdict) {
 	r.want[item], r.facts.wanted[item] = want, true
 	here, there := r.here[item]
 	_, mine := r.facts.owned[item]
+	first := r.first[item]
 	switch {
 	case !there || here.value == want.value:
-	case r.facts.elsewhere[item] != "":
-		r.skip(item, fmt.Sprintf("mirror %s has set it to %v", r.facts.elsewhere[item], here.value))
+	case first != "" && (!mine || first < r.m.Name):
+		// Of several one may say what it is, always the same. The first by name does: when it does
+		// not want it any more it gives it up in favour of the last, which may not want it.
+		r.skip(item, fmt.Sprintf("mirror %s has set it to %v", first, here.value))
 		delete(r.facts.elsewhere, item) // nothing is adopted that has another value
 	case mine:
 		r.set = append(r.set, item)
 	default:
+		delete(r.facts.elsewhere, item) // a mirror's that has ended
 		r.skip(item, fmt.Sprintf("somebody has set it to %v here; once that is removed it follows the source", here.value))
 	}
 }
@@ -175,11 +182,12 @@ func (r *quotaRound) run(ctx context.Context) (Report, error) {
 		for _, item := range d.remove {
 			r.tell("remove", item, "the policies refuse it now")
 		}
-		for _, item := range d.gone {
+		for _, item := range r.leave(d.gone) {
 			r.tell("remove", item, "the source does not have it any more")
 		}
 		return r.report, nil
 	}
+	r.s.cfg.Ledger.Only(r.m.Name, policy.Quotas, func(item string) bool { _, there := r.source[item]; return there })
 	for item, q := range r.want {
 		if here, ok := r.here[item]; ok && here.value == q.value {
 			r.applied(item, nil)
@@ -201,8 +209,22 @@ func (r *quotaRound) run(ctx context.Context) (Report, error) {
 	if warning != "" {
 		r.report.Warnings = append(r.report.Warnings, warning)
 	}
+	if left := r.leave(gone); len(left) < len(gone) {
+		r.s.cfg.Log.Warn("client quotas that the source does not have any more stay here, and are not the mirror's any more: topics of it are stopped", "mirror", r.m.Name, "quotas", gone)
+		d.disown, gone = append(d.disown, gone...), left
+	}
 	err = r.change(ctx, d, gone)
 	return r.report, err
+}
+
+// leave returns what is to be removed of what is gone at the source: nothing once topics were
+// stopped, for their clients are here, and whose clients a quota is for is not known.
+func (r *quotaRound) leave(gone []string) []string {
+	if len(gone) == 0 || len(r.m.Stopped) == 0 {
+		return gone
+	}
+	r.report.Warnings = append(r.report.Warnings, leftBehind(policy.Quotas, gone))
+	return nil
 }
 
 // change brings this cluster to what it should be. What is not done is found by the next round.
@@ -221,10 +243,12 @@ func (r *quotaRound) change(ctx context.Context, d diff, gone []string) error {
 	forget := d.disown
 	pace := pacer{every: r.s.changeEvery}
 	var errs []error
+	var asked int
 	for part := range slices.Chunk(changes, quotasAtATime) {
 		err := pace.wait(ctx)
 		var results []error
 		if err == nil {
+			asked += len(part)
 			results, err = alterQuotas(ctx, r.s.cfg.Destination, part)
 		}
 		if err != nil {
@@ -239,6 +263,11 @@ func (r *quotaRound) change(ctx context.Context, d diff, gone []string) error {
 			if give := r.changed(c, item, results[i]); give {
 				forget = append(forget, item)
 			}
+		}
+	}
+	for _, c := range changes[asked:] {
+		if item := c.item(); !r.facts.here[item] {
+			forget = append(forget, item) // so that it is not taken for our own when somebody sets it
 		}
 	}
 	if len(r.report.Changes) > 0 {

@@ -3,6 +3,7 @@ package syncs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -214,6 +215,85 @@ func TestQuotasOfTwoMirrors(t *testing.T) {
 	r.owns(items[1]) // the same value is as good as its own
 	if len(report.Skipped) != 1 || report.Skipped[0].Reason != "mirror other has set it to 1" {
 		t.Errorf("%+v", report)
+	}
+}
+
+// TestQuotasThatTwoMirrorsHaveSet follow the first of them by name, whether or not the other one
+// wants something.
+func TestQuotasThatTwoMirrorsHaveSet(t *testing.T) {
+	const item = "user=alice;producer_byte_rate"
+	for other, want := range map[string]float64{"a": 1000, "z": 2000} {
+		r := newQuotaRig(t)
+		r.src.alter(user("alice", "producer_byte_rate", 1000))
+		r.round()
+		if err := r.mirrors.Own(t.Context(), other, policy.Quotas, []string{item}, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.src.alter(user("alice", "producer_byte_rate", 2000))
+		r.round()
+		r.same(map[string]float64{item: want})
+		r.owns(item)
+		// The other one gives it up.
+		if err := r.mirrors.Own(t.Context(), other, policy.Quotas, nil, []string{item}); err != nil {
+			t.Fatal(err)
+		}
+		r.round()
+		r.same(map[string]float64{item: 2000})
+	}
+}
+
+// TestQuotasOfAMirrorThatHasEnded stay as they are: another one takes over those only that are as its
+// source has them.
+func TestQuotasOfAMirrorThatHasEnded(t *testing.T) {
+	r := newQuotaRig(t)
+	r.src.alter(user("alice", "producer_byte_rate", 1000))
+	r.dst.alter(user("alice", "producer_byte_rate", 1))
+	const item = "user=alice;producer_byte_rate"
+	if err := r.mirrors.Own(t.Context(), "other", policy.Quotas, []string{item}, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.mirrors.set(func(f *fakeMirrors) { f.mirrors["other"] = Mirror{Name: "other", Ended: true} })
+	for range 2 {
+		r.round()
+		r.same(map[string]float64{item: 1})
+		r.owns()
+	}
+}
+
+// TestQuotasWhileTopicsAreStopped stay: whose clients they are for is not known.
+func TestQuotasWhileTopicsAreStopped(t *testing.T) {
+	r := newQuotaRig(t)
+	alice, bob := user("alice", "producer_byte_rate", 1000), user("bob", "producer_byte_rate", 500)
+	r.src.alter(alice, bob)
+	r.round()
+	r.mirrors.set(func(f *fakeMirrors) {
+		m := f.mirrors["m"]
+		m.Stopped = []string{"a"}
+		f.mirrors["m"] = m
+	})
+	r.src.alter(without(alice), user("bob", "producer_byte_rate", 600))
+	report := r.round()
+	r.same(map[string]float64{"user=alice;producer_byte_rate": 1000, "user=bob;producer_byte_rate": 600})
+	r.owns("user=bob;producer_byte_rate")
+	if len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "user=alice;producer_byte_rate") {
+		t.Errorf("%+v", report)
+	}
+}
+
+// TestQuotasThatWereNotAskedFor are not owned after a request has failed as a whole.
+func TestQuotasThatWereNotAskedFor(t *testing.T) {
+	r := newQuotaRig(t)
+	var all []quotaChange
+	for i := range quotasAtATime + 1 {
+		all = append(all, user(fmt.Sprint("u", i), "producer_byte_rate", 1000))
+	}
+	r.src.alter(all...)
+	r.dst.answers(1, kmsg.NewPtrAlterClientQuotasResponse())
+	if _, err := r.try(policyv1.Round_REFRESH); err == nil {
+		t.Error("no error")
+	}
+	if n := len(r.mirrors.Owned("m", policy.Quotas)); n != quotasAtATime {
+		t.Errorf("%d are owned, and %d were asked for", n, quotasAtATime)
 	}
 }
 

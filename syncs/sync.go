@@ -3,6 +3,7 @@ package syncs
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -25,11 +26,25 @@ type Mirror struct {
 	// Ended says that the mirror had topics and all of them are stopped: what it has brought here is
 	// its users' now, who may have gone on from it.
 	Ended bool
+	// Stopped are the names of its topics that are stopped, while others are not.
+	Stopped []string
 }
+
+// maxNamed bounds how many things one warning names.
+const maxNamed = 10
 
 // ended is the note of what is left alone since a mirror has ended.
 func (m Mirror) ended(kind policy.Kind) string {
 	return fmt.Sprintf("all topics of the mirror are stopped: the %s here are left as they are, whatever becomes of the source's", kind)
+}
+
+// leftBehind warns of what stays although the source does not have it any more.
+func leftBehind(kind policy.Kind, items []string) string {
+	some := strings.Join(items[:min(len(items), maxNamed)], ", ")
+	if more := len(items) - maxNamed; more > 0 {
+		some += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("the source does not have %d %s any more that stay here, as nobody's but yours: topics of the mirror are stopped, whose clients may need them: %s", len(items), kind, some)
 }
 
 // Question is what policies are told of the mirror: its configuration with defaults and without
@@ -98,6 +113,9 @@ type Mirrors interface {
 	// OwnedElsewhere returns what other mirrors have created here of a kind, by item: the last of
 	// them in the order of their names.
 	OwnedElsewhere(mirror string, kind policy.Kind) map[string]string
+	// OwnedFirst is OwnedElsewhere with the first of them. Mirrors that have ended set nothing any
+	// more, and do not count.
+	OwnedFirst(mirror string, kind policy.Kind) map[string]string
 	// Own records that a mirror created items, or that it has given them up, before the first and
 	// after the last of them is touched. An error means that nobody knows, and that nothing may be
 	// created or deleted.

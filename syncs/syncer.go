@@ -342,13 +342,20 @@ func (s *Syncer) sync(ctx context.Context, name string, m *mirrored, t *turn, wh
 	return report, err
 }
 
+// doubter is a sync that remembers what a source seems to have lost: that it was not asked at all
+// comes between two rounds.
+type doubter interface{ unanswered(mirror string) }
+
 func (s *Syncer) ask(ctx context.Context, mirror Mirror, m *mirrored, t *turn, why policyv1.Round_Why) (Report, error) {
 	src, done, err := m.src.use(mirror, s.cfg.Source)
-	if err != nil {
-		return Report{}, err
+	if err == nil {
+		defer done()
+		err = checkSource(ctx, mirror, src)
 	}
-	defer done()
-	if err := checkSource(ctx, mirror, src); err != nil {
+	if err != nil {
+		if d, ok := t.sync.(doubter); ok {
+			d.unanswered(mirror.Name)
+		}
 		return Report{}, err
 	}
 	return t.sync.Sync(ctx, mirror, src, why)

@@ -133,6 +133,20 @@ func (f *fakeMirrors) OwnedElsewhere(mirror string, kind policy.Kind) map[string
 	return out
 }
 
+func (f *fakeMirrors) OwnedFirst(mirror string, kind policy.Kind) map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]string{}
+	for other, kinds := range f.owned {
+		for item := range kinds[kind] {
+			if was, ok := out[item]; other != mirror && !f.mirrors[other].Ended && (!ok || other < was) {
+				out[item] = other
+			}
+		}
+	}
+	return out
+}
+
 func (f *fakeMirrors) Own(_ context.Context, mirror string, kind policy.Kind, add, remove []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
