@@ -24,9 +24,6 @@ const (
 	PolicyPrefix = "mirror.policy."
 )
 
-// builtInPolicy is the plugin that is part of the sidecar.
-const builtInPolicy = "built-in"
-
 // IsList tells whether a mirror's key holds a comma separated list, to which entries can
 // be added and from which they can be taken away.
 func IsList(key string) bool {
@@ -42,10 +39,8 @@ func IsList(key string) bool {
 func parsePolicies(v string) ([]string, error) {
 	names := SplitList(v)
 	for i, n := range names {
-		if strings.ContainsFunc(n, func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
-		}) {
-			return nil, fmt.Errorf("%q is no name of a plugin: letters, digits, - and _", n)
+		if err := checkPluginName(n); err != nil {
+			return nil, fmt.Errorf("%q is no name of a plugin: %w", n, err)
 		}
 		if slices.Contains(names[:i], n) {
 			return nil, fmt.Errorf("%q is named twice", n)

@@ -274,7 +274,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 		return r.otherCluster(ctx, mirror, m, active, id)
 	}
 	var errs []error
-	again, err = r.follow(ctx, mirror, m, running)
+	again, err = r.follow(ctx, mirror, cfg, m, running)
 	errs = append(errs, err)
 	open := false
 	if unread != nil {
@@ -318,7 +318,7 @@ func (r *Refresher) otherCluster(ctx context.Context, mirror Mirror, m *refreshe
 }
 
 // follow compares the running topics with the source.
-func (r *Refresher) follow(ctx context.Context, mirror Mirror, m *refreshed, running []Topic) (time.Duration, error) {
+func (r *Refresher) follow(ctx context.Context, mirror Mirror, cfg *config.Mirror, m *refreshed, running []Topic) (time.Duration, error) {
 	names := make([]string, len(running))
 	for i, t := range running {
 		names[i] = t.Name
@@ -363,6 +363,12 @@ func (r *Refresher) follow(ctx context.Context, mirror Mirror, m *refreshed, run
 		well = append(well, sourced{t, source})
 	}
 	m.suspect = suspect
+	if err := cfg.Unread(string(policy.Configs)); err != nil {
+		m.openConfigs = false
+		err = fmt.Errorf("mirror %s: configuration: %w; configs of its topics are left as they are", mirror.Name, err)
+		r.c.deps.Policies.Ledger().Done(mirror.Name, policy.Configs, err)
+		return again, errors.Join(append(errs, err)...)
+	}
 	// Last: policies are asked, which may take as long as they like to answer.
 	m.openConfigs, err = r.syncConfigs(ctx, mirror, well)
 	errs = append(errs, err)

@@ -45,6 +45,18 @@ func TestStoredByAnotherVersion(t *testing.T) {
 	if got := r.img.TopicConfig("c")["retention.ms"]; got != "5" {
 		t.Errorf("what is mirrored is not followed: %q", got)
 	}
+	m.Configs = m.Configs.Clone()
+	m.Configs[config.PropertiesIncludeKey+".order"] = "size"
+	r.put(record{kind: kindMirror, mirror: "m", value: m})
+	r.src.set(func(s *fakeSource) {
+		s.topics["c"] = SourceTopic{ID: c.SourceTopicID, Partitions: 1, Configs: map[string]string{"retention.ms": "6"}}
+	})
+	if _, err := r.refresh(); err == nil || !strings.Contains(err.Error(), config.PropertiesIncludeKey+".order") {
+		t.Errorf("the refresh: %v", err)
+	}
+	if got := r.img.TopicConfig("c")["retention.ms"]; got != "5" {
+		t.Errorf("a config that a restriction may leave out was copied: %q", got)
+	}
 	if _, known := r.view.Topic("m", "new"); known {
 		t.Error("a topic that a restriction may leave out was begun with")
 	}
