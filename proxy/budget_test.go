@@ -3,10 +3,14 @@ package proxy
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/semaphore"
@@ -146,7 +150,8 @@ func partlyRefused(partitions int) *kmsg.ProduceRequest {
 	return req
 }
 
-// What a Produce request comes to that is refused in part is counted until it is answered.
+// What is left of a Produce request that is refused in part, once the broker has it, is counted until it
+// is answered.
 func TestPartlyRefusedProducesAreHeld(t *testing.T) {
 	gate := make(chan struct{})
 	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
@@ -163,8 +168,18 @@ func TestPartlyRefusedProducesAreHeld(t *testing.T) {
 	req := partlyRefused(1)
 	c.send(req, 1)
 	waitFor(t, func() bool { return len(produced(b)) == 1 })
-	if !takenOf(p, p.decoding) || !takenOf(p, p.budget) {
-		t.Error("what is held of the request is not counted")
+	// A broker may take its time; its records have gone to it.
+	const left = 4 * splitWeight // two topics and two partitions
+	waitFor(t, func() bool {
+		if takenOf(p, p.budget) || !p.decoding.TryAcquire(p.cfg.BufferedBytes-left) {
+			return false
+		}
+		p.decoding.Release(p.cfg.BufferedBytes - left)
+		return true
+	})
+	if p.decoding.TryAcquire(p.cfg.BufferedBytes - left + 1) {
+		t.Error("what is held for the answer is not counted")
+		p.decoding.Release(p.cfg.BufferedBytes - left + 1)
 	}
 	close(gate)
 	resp := c.recv(req, 1).(*kmsg.ProduceResponse)
@@ -172,6 +187,82 @@ func TestPartlyRefusedProducesAreHeld(t *testing.T) {
 		t.Errorf("mirror topic: error %d, ordinary topic: error %d", m.ErrorCode, o.ErrorCode)
 	}
 	waitFor(t, func() bool { return !takenOf(p, p.decoding) && !takenOf(p, p.budget) })
+}
+
+// What is not counted any more is not held either.
+func TestPartlyRefusedProducesLetGoOfRecords(t *testing.T) {
+	s := setup{view: newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("o", topicID(2), 0))}
+	p, _ := s.start(t, startBroker(t, echo))
+	req := partlyRefused(1)
+	req.Topics[1].Partitions[0].Records = make([]byte, 1<<maxClass) // too large for the pool
+	frame := encodeRequest(req, 1, &testClientID)
+	for name, acks := range map[string]int16{"answered": -1, "hung up on": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, far := net.Pipe()
+				up, broker := net.Pipe()
+				c := newFuzzedConn(p, client, up)
+				var raw, sent weak.Pointer[byte]
+				r := *p.rows[int16(kmsg.Produce)]
+				r.handle = func(c *conn, r *request) (exchange, error) {
+					binary.BigEndian.PutUint16(r.body[1:], uint16(acks)) // behind the transactional id
+					raw = weak.Make(&r.raw[0])
+					ex, err := c.produce(r)
+					sent = weak.Make(&ex.send[0])
+					return ex, err
+				}
+				go func() { _, _ = far.Write(frame) }()
+				read := make(chan error, 1)
+				go func() { read <- c.intercept(&r, fixedHeader(frame[sizeLen:]), len(frame)-sizeLen) }()
+				if _, err := readFrame(broker); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				runtime.GC()
+				if raw.Value() != nil || sent.Value() != nil {
+					t.Errorf("what came is held: %v, what was sent: %v", raw.Value() != nil, sent.Value() != nil)
+				}
+				c.close(errStopped)
+				if err := <-read; !errors.Is(err, errStopped) {
+					t.Error(err)
+				}
+				runtime.KeepAlive(c)
+			})
+		})
+	}
+}
+
+// A connection may end while one of its requests waits for others to give back what they have.
+func TestWaitingForOthersEnds(t *testing.T) {
+	s := setup{view: newFakeView(mirrorPart("m", topicID(1), 0), ordinaryPart("o", topicID(2), 0))}
+	p, _ := s.start(t, startBroker(t, echo))
+	for name, req := range map[string]kmsg.Request{"decoded": largeRequest(), "refused in part": partlyRefused(1)} {
+		for _, budget := range []*semaphore.Weighted{p.budget, p.decoding} {
+			t.Run(fmt.Sprintf("%s, %t", name, budget == p.decoding), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					if !budget.TryAcquire(p.cfg.BufferedBytes) {
+						t.Fatal("somebody has taken of it")
+					}
+					client, far := net.Pipe()
+					c := newFuzzedConn(p, client, nil)
+					frame := encodeRequest(req, 1, &testClientID)
+					go func() { _, _ = far.Write(frame) }()
+					read := make(chan error, 1)
+					go func() { read <- c.intercept(p.rows[req.Key()], fixedHeader(frame[sizeLen:]), len(frame)-sizeLen) }()
+					synctest.Wait()
+					c.close(errStopped)
+					if err := <-read; !errors.Is(err, errStopped) {
+						t.Error(err)
+					}
+					client.Close()
+					budget.Release(p.cfg.BufferedBytes)
+					if takenOf(p, p.budget) || takenOf(p, p.decoding) {
+						t.Error("not given back")
+					}
+				})
+			})
+		}
+	}
 }
 
 // A few bytes of a request make much of an answer.

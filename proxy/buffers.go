@@ -42,15 +42,29 @@ func (c *conn) introduced(h header) error {
 	return c.consult(&request{header: h}, func(context.Context, Caller) error { return nil })
 }
 
-// acquire takes n bytes of a budget, or all of it if that is less, and returns what gives them
-// back. A request takes of Proxy.budget while it comes, as slowly as its sender likes, and then of
-// Proxy.decoding, always in this order, so that no two of them wait for each other.
-func (c *conn) acquire(budget *semaphore.Weighted, n int64) (release func(), err error) {
+// acquire takes n bytes of a budget, or all of it if that is less. A request takes of Proxy.budget
+// while it comes, as slowly as its sender likes, and then of Proxy.decoding, always in this order and
+// once of each, so that no two of them wait for each other.
+func (c *conn) acquire(budget *semaphore.Weighted, n int64) (taken, error) {
 	n = min(n, c.p.cfg.BufferedBytes)
 	if budget.Acquire(c.ctx, n) != nil {
-		return nil, context.Cause(c.ctx)
+		return taken{}, context.Cause(c.ctx)
 	}
-	return sync.OnceFunc(func() { budget.Release(n) }), nil
+	return taken{budget, n}, nil
+}
+
+// taken is what a request has of a budget; the zero value is nothing.
+type taken struct {
+	budget *semaphore.Weighted
+	n      int64
+}
+
+// keep gives back all but n bytes, if there are more.
+func (t *taken) keep(n int64) {
+	if n < t.n {
+		t.budget.Release(t.n - n)
+		t.n = n
+	}
 }
 
 // buffers is a pool of byte slices.

@@ -86,7 +86,8 @@ type exchange struct {
 	key, version int16
 	correlation  int32
 
-	// send goes upstream, a whole frame. Empty: nothing is sent, or it was streamed.
+	// send goes upstream, a whole frame. Empty: nothing is sent, or it was streamed. It does not go
+	// into the queue.
 	send []byte
 	// noResponse: nothing will be answered (Produce with acks=0), so that the
 	// exchange never enters the queue.
@@ -362,6 +363,9 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	if err := c.toBroker.flush(); err != nil {
 		return relayError("relay a request", err, clientError, upstreamError)
 	}
+	req := request{header: h}
+	defer req.decoded.keep(0)
+	defer req.drop()
 	// What is held in memory by all connections together is bounded; small frames are
 	// bounded by the number of connections.
 	large := size > readBuffer
@@ -372,20 +376,17 @@ func (c *conn) intercept(r *row, h header, size int) error {
 		if err := c.introduced(h); err != nil {
 			return err
 		}
-		release, err := c.acquire(c.p.budget, int64(size))
-		if err != nil {
+		var err error
+		if req.counted, err = c.acquire(c.p.budget, int64(size)); err != nil {
 			return err
 		}
-		defer release()
 		// Nobody holds for long what others wait for.
 		_ = c.client.SetReadDeadline(time.Now().Add(c.p.cfg.MaxStall + time.Duration(size/slowestRequest)*time.Second))
 		defer func() { _ = c.client.SetReadDeadline(time.Time{}) }()
 	}
-	req := request{header: h}
 	if r.pooled {
-		buf := c.p.buffers.get(sizeLen + size)
-		defer buf.release()
-		req.raw = buf.b
+		req.buf = c.p.buffers.get(sizeLen + size)
+		req.raw = req.buf.b
 	} else {
 		req.raw = make([]byte, sizeLen+size)
 	}
@@ -402,8 +403,6 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	req.header = full
 	req.body = req.raw[sizeLen+full.size:]
 	c.clientID = full.clientID
-	req.decoded = func() {}
-	defer func() { req.decoded() }()
 	if large && !r.pooled {
 		if req.decoded, err = c.acquire(c.p.decoding, decodedWeight*int64(size)); err != nil {
 			return err
@@ -421,6 +420,9 @@ func (c *conn) intercept(r *row, h header, size int) error {
 		if err := c.enqueue(&ex); err != nil {
 			return err
 		}
+		ex.send = nil
+		req.drop()
+		req.decoded.keep(0)
 		<-c.ctx.Done()
 		return context.Cause(c.ctx)
 	}
@@ -432,8 +434,13 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	if err := c.send(&ex); err != nil {
 		return err
 	}
-	if !ex.local() && !r.pooled {
-		req.decoded() // a broker may let it wait, a Fetch for one, and little is left of it here
+	if !ex.local() {
+		// A broker may let it wait, a Fetch or a Produce for one, and little is left of it here.
+		ex.send = nil
+		if r.pooled {
+			req.drop()
+		}
+		req.decoded.keep(req.answer)
 	}
 	if ex.released != nil {
 		c.mu.Lock()
@@ -468,14 +475,16 @@ func (c *conn) enqueue(ex *exchange) error {
 		ex.released = make(chan struct{})
 	}
 	c.watched.due.Add(1)
+	queued := *ex
+	queued.send = nil // until it is answered nobody else has a use for it
 	select {
-	case c.queue <- *ex:
+	case c.queue <- queued:
 	default:
 		if err := c.toBroker.flush(); err != nil {
 			return relayError("relay a request", err, clientError, upstreamError)
 		}
 		select {
-		case c.queue <- *ex:
+		case c.queue <- queued:
 		case <-c.ctx.Done():
 			return context.Cause(c.ctx)
 		}

@@ -193,8 +193,20 @@ type request struct {
 	raw []byte
 	// body is the part of raw behind the header.
 	body []byte
-	// decoded gives back what the request takes of Proxy.decoding, if anything.
-	decoded func()
+	// buf is the pooled buffer of raw, if it has one.
+	buf *buffer
+	// counted is what a large request has of Proxy.budget, decoded what it has of Proxy.decoding, and
+	// answer how much of that its answer comes to, if it is passed on.
+	counted, decoded taken
+	answer           int64
+}
+
+// drop gives back the frame, which nothing refers to any more.
+func (r *request) drop() {
+	r.raw, r.body = nil, nil
+	r.buf.release()
+	r.buf = nil
+	r.counted.keep(0)
 }
 
 // forward is the exchange that passes the request on as it is.

@@ -47,24 +47,30 @@ func (c *conn) produce(r *request) (exchange, error) {
 	c.refused(r, split.Refused)
 	ex := relayed(r.header)
 	ex.held = large
-	if split.Rest != nil {
+	more := split.Rest != nil
+	if more {
 		ex.send = encodeRequest(split.Rest, r.correlation, r.clientID)
+		split.Rest = nil // the records need not wait for the answer
 	}
 	if acks == 0 {
 		// Without an answer, hanging up is the only way to tell; brokers do the same.
 		ex.hangUp = because(reasonRefusedWrite, "produce with acks=0 to read only topic %q", split.Refused[0].Topic)
 		return ex, nil
 	}
-	if split.Rest == nil {
+	if !more {
 		return c.local(r.header, split.Merge(nil)), nil
 	}
+	if large {
+		r.answer = int64(saw.elements) * splitWeight
+	}
+	key, version := r.key, r.version // and nothing else of the request
 	ex.transform = func(body []byte) (kmsg.Response, error) {
-		resp, err := decodeResponse(r.key, r.version, body)
+		resp, err := decodeResponse(key, version, body)
 		if err != nil {
 			return nil, err
 		}
 		merged := split.Merge(resp.(*kmsg.ProduceResponse))
-		if row := c.p.rows[r.key]; row.rewrite != nil {
+		if row := c.p.rows[key]; row.rewrite != nil {
 			row.rewrite(c.p, merged)
 		}
 		return merged, nil
