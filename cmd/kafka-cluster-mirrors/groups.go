@@ -147,9 +147,15 @@ func (s *switchover) planGroups(ctx context.Context) (groupMoves, error) {
 	if err != nil {
 		return nil, err
 	}
+	deleted, err := s.deletedHere(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var moves groupMoves
 	for _, g := range source {
-		plan := offsets.PlanGroup(offsets.Facts{Source: g, Here: here[g.Name], Ranges: ranges})
+		plan := offsets.PlanGroup(offsets.Facts{
+			Source: g, Here: here[g.Name], Ranges: ranges, Removed: func(string) bool { return deleted[g.Name] },
+		})
 		if plan.Outside() {
 			continue // it reads other topics
 		}
@@ -159,6 +165,27 @@ func (s *switchover) planGroups(ctx context.Context) (groupMoves, error) {
 		moves = append(moves, groupMove{outcomeOf(plan), plan})
 	}
 	return moves, moves.findEpochs(ctx, s, ranges)
+}
+
+// deletedHere returns the groups of which the mirror knows that offsets were deleted here. Where they
+// have none it is for the mirror to say whether they get some: it is asked when it stops.
+func (s *switchover) deletedHere(ctx context.Context) (map[string]bool, error) {
+	m, err := s.describe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("which groups were deleted here: %w", err)
+	}
+	out := map[string]bool{}
+	for _, p := range m.Policies {
+		if p.Kind != string(policy.Groups) {
+			continue
+		}
+		for _, skip := range p.Skipped {
+			if strings.Contains(skip.Reason, offsets.DeletedHere) {
+				out[skip.Name] = true
+			}
+		}
+	}
+	return out, nil
 }
 
 // fetchOffsets returns the groups that are picked, with their offsets, in order.
@@ -245,6 +272,15 @@ func (s *switchover) moveGroups(ctx context.Context, moves groupMoves) error {
 			continue
 		}
 		s.p.show("moving the offsets of group " + m.Group)
+		if why := offsets.LookAgain(ctx, s.cl, []*offsets.Plan{&m.plan})[m.Group]; why != nil {
+			m.took(nil)
+			errs = append(errs, fmt.Errorf("offsets of group %s here: %w (--skip-groups leaves groups alone)", m.Group, why))
+			continue
+		}
+		m.kept()
+		if len(m.plan.Moves) == 0 {
+			continue
+		}
 		done, err := offsets.Commit(ctx, s.cl, m.plan.Group, m.plan.Moves)
 		m.took(done)
 		if errors.Is(err, offsets.ErrActive) {
@@ -258,6 +294,17 @@ func (s *switchover) moveGroups(ctx context.Context, moves groupMoves) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// kept corrects what was planned by what is kept.
+func (m *groupMove) kept() {
+	for _, k := range m.plan.Kept {
+		for i := range m.Offsets {
+			if o := &m.Offsets[i]; o.Topic == k.Topic && o.Partition == k.Partition.Partition {
+				o.Before, o.After, o.Kept = k.Here, k.Here, k.Reason
+			}
+		}
+	}
 }
 
 // took corrects what was planned by what was done.

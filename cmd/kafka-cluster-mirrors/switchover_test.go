@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/syncs/offsets"
 )
 
 // cluster is as much of a Kafka cluster as a switchover asks about: one topic, one partition.
@@ -252,6 +253,32 @@ func TestSwitchover(t *testing.T) {
 	golden(t, "switchover-again", out)
 	if src.fences != fences || len(dst.committed) != committed || dst.committed["idle"] != 99 {
 		t.Error("a second run has changed something")
+	}
+}
+
+// A group that was deleted here stays deleted, and one whose consumers were here since it was looked
+// at goes on from where they have read to.
+func TestSwitchoverLeavesWhatWasDeletedOrReadHere(t *testing.T) {
+	_, dst := pair(t)
+	dst.groups = map[string]string{}
+	dst.committed["ahead"] = 60 // which is not listed yet when the plan is made
+	plain := dst.mirror
+	dst.mirror = func(c *cluster) protocol.DescribedMirror {
+		m := plain(c)
+		p, skip := protocol.NewDescribedPolicy(), protocol.NewPolicySkip()
+		p.Kind, skip.Name, skip.Reason = "groups", "idle", "orders-0: "+offsets.DeletedHere+", and stay so"
+		p.Skipped = append(p.Skipped, skip)
+		m.Policies = append(m.Policies, p)
+		return m
+	}
+	out := runFake(t, dst.fake, switchoverArgs("--topics", "orders"))
+	if _, there := dst.committed["idle"]; there || dst.committed["ahead"] != 60 || dst.committed["shared"] != 30 {
+		t.Errorf("committed %v", dst.committed)
+	}
+	for _, want := range []string{offsets.DeletedHere, "60 was committed here meanwhile by another"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not said:\n%s", want, out)
+		}
 	}
 }
 
