@@ -4,13 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
 )
 
 // This file holds what happens when the state topic loses records that were read from it: its last
@@ -20,20 +26,50 @@ import (
 // that the topic does not have any more. The old view stands until the new one is complete: what it
 // says too much is on its way out, but an empty one would say that nothing is mirrored.
 
-// anewPatience is how long records are waited for that have to be there.
-const anewPatience = 10 * time.Second
+const (
+	// anewPatience is how long records are waited for that have to be there.
+	anewPatience = 10 * time.Second
+	// anewAtOnce is how many partitions are read anew at the same time.
+	anewAtOnce = 8
+)
 
 // errCut is the answer to whoever finds out by a write.
 var errCut = errors.New("the log has lost records that were read from it, and is being read anew; try again")
 
-// cut takes note that the topic has lost records. Whoever reads it begins anew.
+// cut takes note that a partition has lost records. Whoever reads begins anew, with all partitions:
+// what has happened to one may have happened to others, whose logs are long again by now.
 func (s *Store) cut(partition int32, how string) {
+	s.lostMu.Lock()
+	known := s.lost[partition]
+	if !known {
+		for p := range s.Partitions() {
+			s.lost[p] = true
+		}
+		s.lost[partition] = true
+	}
+	s.lostMu.Unlock()
+	if known {
+		return
+	}
+	s.log.Error("state topic: records that were read are lost, as after an unclean election; the topic is read anew, and what it does not have is forgotten",
+		"topic", StateTopic, "partition", partition, "found", how)
 	select {
 	case s.anew <- struct{}{}:
-		s.log.Error("state topic: records that were read are lost, as after an unclean election; the topic is read anew, and what it does not have is forgotten",
-			"topic", StateTopic, "partition", partition, "found", how)
-	default: // known
+	default: // who reads has not begun again yet
 	}
+}
+
+func (s *Store) isLost(partition int32) bool {
+	s.lostMu.Lock()
+	defer s.lostMu.Unlock()
+	return s.lost[partition]
+}
+
+// noneLost forgets what was lost with a topic that is another one now.
+func (s *Store) noneLost() {
+	s.lostMu.Lock()
+	defer s.lostMu.Unlock()
+	clear(s.lost)
 }
 
 // lostData tells whether a reader was told that its position lies behind the end of the log.
@@ -42,38 +78,93 @@ func lostData(err error) bool {
 	return errors.As(err, &lost)
 }
 
-// readAnew reads the topic from its beginning to its present end, and lets the view say that and nothing
-// else.
-func (s *Store) readAnew(ctx context.Context, id ids.UUID) error {
-	n := int32(len(s.img.TopicPartitions(id)))
+// findAgain reads partitions, of n, that have lost records anew, however often that takes. It returns
+// when some are done, to be read on with the others, or ctx ends: one that nobody leads keeps no
+// other from being read.
+func (s *Store) findAgain(ctx context.Context, id ids.UUID, lost []int32, n int32) {
+	for ctx.Err() == nil {
+		var done atomic.Bool
+		var work errgroup.Group
+		work.SetLimit(anewAtOnce)
+		for _, p := range lost {
+			work.Go(func() error {
+				err := s.readAnew(ctx, id, p, n)
+				switch {
+				case err == nil:
+					done.Store(true)
+					s.lostMu.Lock()
+					delete(s.lost, p)
+					s.lostMu.Unlock()
+				case ctx.Err() == nil:
+					s.log.Error("state topic: a partition cannot be read anew, trying again", "topic", StateTopic, "partition", p, "err", err)
+				}
+				return nil
+			})
+		}
+		_ = work.Wait()
+		if done.Load() {
+			return
+		}
+		pause(ctx, time.Second)
+	}
+}
+
+// readAnew reads a partition, of n, from its beginning to its present end, and lets the view say
+// that of it and nothing else.
+func (s *Store) readAnew(ctx context.Context, id ids.UUID, partition, n int32) error {
 	fresh, misread := NewView(), &misread{}
-	cl, err := s.reader(make(map[int32]int64), n)
+	cl, err := s.reader(map[int32]int64{partition: 0})
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	ends, err := s.ends(ctx, cl, n)
+	end, err := s.end(ctx, cl, partition)
 	if err != nil {
 		return err
 	}
-	for p, end := range ends {
-		for fresh.position(p) < end {
-			if now, known := s.img.Topic(StateTopic); !known || now != id {
-				return errors.New("it was deleted meanwhile")
-			}
-			soon, cancel := context.WithTimeout(ctx, anewPatience)
-			fetches := cl.PollFetches(soon)
-			cancel()
-			records, next := s.decoded(fetches, misread)
-			if len(next) == 0 { // its end may be another one by now
-				return fmt.Errorf("partition %d does not go on at offset %d of %d: %w", p, fresh.position(p), end, fetches.Err())
-			}
-			fresh.apply(records, next)
+	for fresh.position(partition) < end {
+		if now, known := s.img.Topic(StateTopic); !known || now != id {
+			return errors.New("it was deleted meanwhile")
 		}
+		soon, cancel := context.WithTimeout(ctx, anewPatience)
+		fetches := cl.PollFetches(soon)
+		cancel()
+		records, next := s.decoded(fetches, misread)
+		if len(next) == 0 { // its end may be another one by now
+			return fmt.Errorf("it does not go on at offset %d of %d: %w", fresh.position(partition), end, fetches.Err())
+		}
+		fresh.apply(records, next)
 	}
-	s.misread.replace(misread)
-	s.view.replace(fresh)
+	if ctx.Err() != nil {
+		return ctx.Err() // the topic may be another one
+	}
+	s.misread.replace(partition, misread)
+	s.view.replace(partition, n, fresh)
 	return nil
+}
+
+// end returns how far a partition is committed, whatever becomes of the others.
+func (s *Store) end(ctx context.Context, cl *kgo.Client, partition int32) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, anewPatience)
+	defer cancel()
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Partition, p.Timestamp = partition, -1
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic, t.Partitions = StateTopic, append(t.Partitions, p)
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.IsolationLevel, req.Topics = 1, append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return 0, fmt.Errorf("ask for its end: %w", err)
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, errors.New("ask for its end: no answer")
+	}
+	answer := resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
+		return 0, fmt.Errorf("ask for its end: %w", err)
+	}
+	return answer.Offset, nil
 }
 
 // ends returns how far each partition is committed.
@@ -102,10 +193,29 @@ func (v *View) position(partition int32) int64 {
 	return v.next[partition]
 }
 
-// replace takes the place of what was read by what another view has read, which is used no more.
-func (v *View) replace(by *View) {
+// replace takes the place of what was read of a partition, of n, by what another view has read of it.
+func (v *View) replace(partition, n int32, by *View) {
+	there := func(r record) bool { return statePartition(r.coordinatorKey(), n) == partition }
 	v.mu.Lock()
-	v.mirrors, v.topics, v.states, v.lineages, v.owned, v.byID, v.next = by.mirrors, by.topics, by.states, by.lineages, by.owned, by.byID, by.next
+	maps.DeleteFunc(v.mirrors, func(k string, _ Mirror) bool { return there(record{kind: kindMirror, mirror: k}) })
+	maps.DeleteFunc(v.topics, func(k topicKey, _ Topic) bool { return there(record{kind: kindTopic, topic: k}) })
+	maps.DeleteFunc(v.states, func(k partitionKey, _ PartitionState) bool { return there(record{kind: kindState, partition: k}) })
+	maps.DeleteFunc(v.lineages, func(k partitionKey, _ lineage.Record) bool { return there(record{kind: kindLineage, partition: k}) })
+	maps.DeleteFunc(v.owned, func(k ownedKey, _ owned) bool { return there(record{kind: kindOwned, owned: k}) })
+	for id, keys := range v.byID {
+		if v.byID[id] = slices.DeleteFunc(keys, func(k topicKey) bool { return there(record{kind: kindTopic, topic: k}) }); len(v.byID[id]) == 0 {
+			delete(v.byID, id)
+		}
+	}
+	maps.Copy(v.mirrors, by.mirrors)
+	maps.Copy(v.topics, by.topics)
+	maps.Copy(v.states, by.states)
+	maps.Copy(v.lineages, by.lineages)
+	maps.Copy(v.owned, by.owned)
+	for id, keys := range by.byID {
+		v.byID[id] = append(v.byID[id], keys...)
+	}
+	v.next[partition] = by.next[partition]
 	close(v.moved)
 	v.moved = make(chan struct{})
 	v.mu.Unlock()

@@ -4,13 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/lineage"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
 // cutLog lets the view have read more than the log has: it was cut, and nobody has told the reader yet.
@@ -100,15 +108,128 @@ func TestLostData(t *testing.T) {
 	}
 }
 
-// TestReplaceTakesEverything: what a view holds of the topic is all replaced.
+// TestReplaceTakesEverything: what a view holds of a partition is all replaced.
 func TestReplaceTakesEverything(t *testing.T) {
 	t.Parallel()
-	a, b := NewView(), NewView()
-	a.replace(b)
-	va, vb := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
-	for i := range va.NumField() {
-		if f := va.Type().Field(i); f.Type.Kind() == reflect.Map && f.Name != "subs" && va.Field(i).Pointer() != vb.Field(i).Pointer() {
-			t.Errorf("%s is the old one's", f.Name)
+	v, k := NewView(), partitionKey{"m", ids.TopicPartition{TopicID: idOf("t")}}
+	records := []record{
+		{kind: kindMirror, mirror: "m", value: Mirror{Name: "m"}},
+		{kind: kindTopic, topic: topicKey{"m", "t"}, value: Topic{Mirror: "m", Name: "t", TopicID: idOf("t")}},
+		{kind: kindState, partition: k, value: PartitionState{State: Mirroring}},
+		{kind: kindLineage, partition: k, value: lineage.Record{}},
+		{kind: kindOwned, owned: ownedKey{mirror: "m"}, value: owned{}},
+	}
+	v.apply(records, map[int32]int64{0: 5})
+	of := reflect.ValueOf(v).Elem()
+	count := func(want int) {
+		t.Helper()
+		for i := range of.NumField() {
+			if f := of.Field(i); f.Kind() == reflect.Map && of.Type().Field(i).Name != "subs" && f.Len() != want {
+				t.Errorf("%s has %d of %d", of.Type().Field(i).Name, f.Len(), want)
+			}
 		}
+	}
+	count(1)
+	by := NewView()
+	by.apply(records, map[int32]int64{0: 4})
+	v.replace(0, 1, by)
+	count(1)
+	if v.position(0) != 4 {
+		t.Errorf("at %d", v.position(0))
+	}
+	empty := NewView()
+	empty.apply(nil, map[int32]int64{0: 0})
+	v.replace(0, 1, empty)
+	delete(v.next, 0)
+	count(0)
+	// What the topic has elsewhere is not touched.
+	v.apply(records[:2], map[int32]int64{0: 5})
+	other := 1 - statePartition("m", 2)
+	v.replace(other, 2, empty)
+	if _, there := v.Topic("m", "t"); !there || len(v.Mirrors()) != 1 || v.position(0) != 5 && other != 0 {
+		t.Error("what another partition has is gone")
+	}
+}
+
+// TestCutPartitionHoldsUpNoOther: while a partition that has lost records cannot be read, the others
+// are, and it is once it can be.
+func TestCutPartitionHoldsUpNoOther(t *testing.T) {
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, StateTopic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fake.Close)
+	bad := statePartition("ghost", 2)
+	var away atomic.Bool
+	var produced atomic.Int64 // to the other partition
+	fake.ControlKey(kmsg.NewPtrListOffsetsRequest().Key(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		fake.KeepControl()
+		q, ok := req.(*kmsg.ListOffsetsRequest)
+		if !ok || !away.Load() {
+			return nil, nil, false
+		}
+		resp := kmsg.NewPtrListOffsetsResponse()
+		resp.Version = q.Version
+		for _, asked := range q.Topics {
+			t := kmsg.NewListOffsetsResponseTopic()
+			t.Topic = asked.Topic
+			for _, p := range asked.Partitions {
+				a := kmsg.NewListOffsetsResponseTopicPartition()
+				if a.Partition = p.Partition; a.Partition == bad {
+					a.ErrorCode = kerr.UnknownServerError.Code
+				} else {
+					a.Offset = produced.Load()
+				}
+				t.Partitions = append(t.Partitions, a)
+			}
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp, nil, true
+	})
+	img := metadata.NewImage(virtual)
+	var parts []*metadata.Partition
+	for p := range int32(2) {
+		parts = append(parts, &metadata.Partition{Topic: StateTopic, TopicID: idOf("state"), Partition: p, Replicas: []int32{0}, ISR: []int32{0}})
+	}
+	img.Set(parts, []metadata.Broker{{ID: 0}}, nil)
+	store, err := NewStore(StoreConfig{Virtual: virtual, Opts: []kgo.Opt{kgo.SeedBrokers(fake.ListenAddrs()...)}}, img, nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	caughtUp := make(chan struct{})
+	close(caughtUp)
+	if err := store.Start(t.Context(), caughtUp); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopWithin(t, store.Stop) })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	select {
+	case <-store.Ready():
+	case <-ctx.Done():
+		t.Fatal("the state is not read")
+	}
+	away.Store(true)
+	store.view.apply([]record{{kind: kindMirror, mirror: "ghost", value: Mirror{Name: "ghost"}}}, map[int32]int64{bad: 1000})
+	store.cut(bad, "the test")
+	for range 3 { // also after it was tried again
+		if err := store.Barrier(ctx, 1-bad); err != nil {
+			t.Fatalf("the other partition is not read: %v", err)
+		}
+		produced.Add(1)
+		pause(ctx, 10*time.Millisecond)
+	}
+	if _, there := store.view.Mirror("ghost"); !there {
+		t.Error("it was forgotten before it was known that it is gone")
+	}
+	away.Store(false)
+	for ctx.Err() == nil {
+		if _, there := store.view.Mirror("ghost"); !there {
+			break
+		}
+		pause(ctx, time.Millisecond)
+	}
+	if err := store.Barrier(ctx, bad); err != nil {
+		t.Errorf("the partition is not read any more: %v", err)
 	}
 }

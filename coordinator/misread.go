@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -14,8 +15,13 @@ const misreadKeys = 1000
 // the absence of a record asks here first.
 type misread struct {
 	mu   sync.Mutex // guards the following
-	keys map[string]error
+	keys map[string]misreadRecord
 	more error // of a record beyond the bound
+}
+
+type misreadRecord struct {
+	partition int32
+	error
 }
 
 // note takes note of a record, and of what was wrong with it. A later one with the same key
@@ -29,30 +35,37 @@ func (m *misread) note(r *kgo.Record, err error) {
 	}
 	err = fmt.Errorf("the record at offset %d of %s-%d is not understood: %w", r.Offset, StateTopic, r.Partition, err)
 	if m.keys == nil {
-		m.keys = map[string]error{}
+		m.keys = map[string]misreadRecord{}
 	}
 	if _, known := m.keys[string(r.Key)]; !known && len(m.keys) >= misreadKeys {
 		m.more = err
 		return
 	}
-	m.keys[string(r.Key)] = err
+	m.keys[string(r.Key)] = misreadRecord{r.Partition, err}
 }
 
 // err is about one of those records, nil if there is none.
 func (m *misread) err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, err := range m.keys {
-		return err
+	for _, r := range m.keys {
+		return r.error
 	}
 	return m.more
 }
 
-// replace forgets all, for what was found when the topic was read anew.
-func (m *misread) replace(by *misread) {
+// replace forgets what was found in a partition, for what was found when it was read anew.
+func (m *misread) replace(partition int32, by *misread) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.keys, m.more = by.keys, by.more
+	maps.DeleteFunc(m.keys, func(_ string, r misreadRecord) bool { return r.partition == partition })
+	if m.keys == nil {
+		m.keys = map[string]misreadRecord{}
+	}
+	maps.Copy(m.keys, by.keys)
+	if by.more != nil {
+		m.more = by.more
+	}
 }
 
 // clear forgets what a topic that was deleted held.

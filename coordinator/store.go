@@ -63,13 +63,16 @@ type Store struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 	misread  misread
-	anew     chan struct{} // has an element once the topic has lost records that were read
+
+	anew   chan struct{} // has an element once a partition of the topic has lost records that were read
+	lostMu sync.Mutex    // guards the following
+	lost   map[int32]bool
 }
 
 // NewStore returns a store that does nothing before Start.
 func NewStore(cfg StoreConfig, img *metadata.Image, ctl Controllers, log *slog.Logger) (*Store, error) {
 	s := &Store{
-		cfg: cfg, img: img, ctl: ctl, log: log, view: NewView(), ready: make(chan struct{}), done: make(chan struct{}), anew: make(chan struct{}, 1),
+		cfg: cfg, img: img, ctl: ctl, log: log, view: NewView(), ready: make(chan struct{}), done: make(chan struct{}), anew: make(chan struct{}, 1), lost: map[int32]bool{},
 		writers: writers{held: map[int32]*kgo.Client{}},
 	}
 	p, err := kgo.NewClient(s.writerOpts()...)
@@ -135,7 +138,6 @@ func (s *Store) run(ctx context.Context, metadataCaughtUp <-chan struct{}) {
 	case <-ctx.Done():
 		return
 	}
-	lost := false // records that were read
 	for ctx.Err() == nil {
 		id, exists := s.img.Topic(StateTopic)
 		if !exists {
@@ -145,14 +147,7 @@ func (s *Store) run(ctx context.Context, metadataCaughtUp <-chan struct{}) {
 			}
 			continue
 		}
-		var err error
-		if lost {
-			err = s.readAnew(ctx, id)
-			lost = err != nil
-		} else {
-			err = s.read(ctx, id, &lost)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := s.read(ctx, id); err != nil && ctx.Err() == nil {
 			s.log.Error("state topic cannot be read, trying again", "topic", StateTopic, "err", err)
 			pause(ctx, time.Second)
 		}
@@ -160,7 +155,7 @@ func (s *Store) run(ctx context.Context, metadataCaughtUp <-chan struct{}) {
 			s.log.Error("the state topic was deleted: what it held is lost, mirrors must be created again", "topic", StateTopic)
 			s.misread.clear()
 			s.view.reset()
-			lost = false
+			s.noneLost()
 		}
 	}
 }
@@ -178,8 +173,9 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // read follows one incarnation of the topic until it is another one, or has more
-// partitions, or has lost records, or ctx ends.
-func (s *Store) read(ctx context.Context, id ids.UUID, lost *bool) error {
+// partitions, or has lost records, or ctx ends. Partitions that have lost records are read anew
+// beside the others.
+func (s *Store) read(ctx context.Context, id ids.UUID) error {
 	n := int32(len(s.img.TopicPartitions(id)))
 	if n == 0 {
 		return errors.New("the metadata log shows no partitions")
@@ -198,16 +194,30 @@ func (s *Store) read(ctx context.Context, id ids.UUID, lost *bool) error {
 	watch.Go(func() {
 		select {
 		case <-s.anew:
-			*lost = true // read when this has ended
-			cancel()
+			cancel() // begins again, with the partition as a lost one
 		case <-ctx.Done():
 		}
 	})
 	at := make(map[int32]int64, n)
+	var lost []int32
 	for p := range n {
-		at[p] = s.view.position(p)
+		if s.isLost(p) {
+			lost = append(lost, p)
+		} else {
+			at[p] = s.view.position(p)
+		}
 	}
-	cl, err := s.reader(at, n)
+	if len(lost) > 0 {
+		watch.Go(func() {
+			s.findAgain(ctx, id, lost, n)
+			cancel() // begins again, with what was found
+		})
+	}
+	if len(at) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	cl, err := s.reader(at)
 	if err != nil {
 		return err
 	}
@@ -215,7 +225,9 @@ func (s *Store) read(ctx context.Context, id ids.UUID, lost *bool) error {
 	select {
 	case <-s.ready:
 	default:
-		watch.Go(func() { s.readToEnd(ctx, cl, n) })
+		if len(at) == int(n) {
+			watch.Go(func() { s.readToEnd(ctx, cl, n) })
+		}
 	}
 	for {
 		fetches := cl.PollFetches(ctx)
@@ -240,11 +252,11 @@ func (s *Store) read(ctx context.Context, id ids.UUID, lost *bool) error {
 	}
 }
 
-// reader is a client that reads n partitions from the given positions on.
-func (s *Store) reader(at map[int32]int64, n int32) (*kgo.Client, error) {
-	offsets := make(map[int32]kgo.Offset, n)
-	for p := range n {
-		offsets[p] = kgo.NewOffset().At(at[p])
+// reader is a client that reads partitions from the given positions on.
+func (s *Store) reader(at map[int32]int64) (*kgo.Client, error) {
+	offsets := make(map[int32]kgo.Offset, len(at))
+	for p, o := range at {
+		offsets[p] = kgo.NewOffset().At(o)
 	}
 	cl, err := kgo.NewClient(append(slices.Clone(s.cfg.Opts),
 		kgo.ClientID("mirror-state-reader"),
