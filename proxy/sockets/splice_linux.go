@@ -3,6 +3,7 @@
 package sockets
 
 import (
+	"errors"
 	"io"
 	"net"
 
@@ -17,7 +18,11 @@ const (
 )
 
 // pipe is what bytes are in between two sockets.
-type pipe struct{ r, w uintptr }
+type pipe struct {
+	r, w uintptr
+	// small: the kernel has lent as much to other pipes as it may. It may be more generous next time.
+	small bool
+}
 
 var pipes = make(chan *pipe, idlePipes)
 
@@ -27,17 +32,25 @@ func newPipe() (*pipe, error) {
 		return p, nil
 	default:
 	}
+	return makePipe(most)
+}
+
+func makePipe(size int) (*pipe, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, err
 	}
 	// As much as one call moves; less will do.
-	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, most)
-	return &pipe{r: uintptr(fds[0]), w: uintptr(fds[1])}, nil
+	_, err := unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, size)
+	return &pipe{r: uintptr(fds[0]), w: uintptr(fds[1]), small: err != nil}, nil
 }
 
 // keep takes back a pipe that is empty.
 func (p *pipe) keep() {
+	if p.small {
+		p.close()
+		return
+	}
 	select {
 	case pipes <- p:
 	default:
@@ -69,6 +82,9 @@ func Splice(dst, src net.Conn, n int64) (moved int64, ok bool, err error) {
 		got, err := s.fill(p, int(min(n-moved, most)))
 		if err != nil {
 			p.close()
+			if moved == 0 && refused(err) {
+				return 0, false, nil
+			}
 			return moved, true, err
 		}
 		put, err := d.drain(p, got, moved+int64(got) < n)
@@ -80,6 +96,11 @@ func Splice(dst, src net.Conn, n int64) (moved int64, ok bool, err error) {
 	}
 	p.keep()
 	return moved, true, nil
+}
+
+// refused tells whether the kernel does not do it, as in some sandboxes.
+func refused(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM)
 }
 
 // fill moves what there is, at most n bytes, to an empty pipe.
