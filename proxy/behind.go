@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"slices"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -78,23 +80,47 @@ func (l *Leaders) IsBehind(broker int32, tp ids.TopicPartition) bool {
 // generation.
 type behindSeen struct {
 	generation uint64
-	// session is 0 until the client goes on with the session, which has no id when it begins.
-	session int32
+	// session has no id before the answer of the request that makes it.
+	session *newSession
 }
 
-// named notes a request that was looked at, in which nothing is behind.
-func (s *behindSeen) named(generation uint64, req *kmsg.FetchRequest) {
-	switch {
-	case inSession(req):
-		s.session = req.SessionID
-	case req.Version >= 7 && req.SessionEpoch == 0: // it makes a session
-		*s = behindSeen{generation: generation}
+// named notes a request that was looked at, in which nothing is behind. It returns the session that the
+// request makes, nil if it makes none.
+func (s *behindSeen) named(generation uint64, req *kmsg.FetchRequest) *newSession {
+	if req.Version < 7 || req.SessionEpoch != 0 {
+		return nil
 	}
+	*s = behindSeen{generation: generation, session: new(newSession)}
+	return s.session
 }
 
 // knows tells whether what a session holds has been named.
 func (s *behindSeen) knows(generation uint64, session int32) bool {
-	return s.generation == generation && (s.session == 0 || s.session == session)
+	return s.session != nil && s.generation == generation && session != 0 && session == s.session.id.Load()
+}
+
+// newSession is a Fetch session that a request makes. The writer learns its id from the answer, before
+// the client does.
+type newSession struct{ id atomic.Int32 }
+
+// answered is given a response's body.
+func (s *newSession) answered(body []byte) {
+	if s != nil && len(body) >= fetchHead {
+		s.id.Store(int32(binary.BigEndian.Uint32(body[4+2:])))
+	}
+}
+
+// learned lets a session that an exchange makes learn its id.
+func (s *newSession) learned(ex *exchange) {
+	if ex.inspect != nil {
+		ex.session = s
+		return
+	}
+	then := ex.transform
+	ex.transform = func(body []byte) (kmsg.Response, error) {
+		s.answered(body)
+		return then(body)
+	}
 }
 
 // behind tells whether the home broker must not answer clients for some mirror partition. At

@@ -182,6 +182,16 @@ func TestConsumersLeaveAReplicaThatIsBehind(t *testing.T) {
 // A connection may go on with more than one session. That the client has named what one of them holds says
 // nothing of the other, which may be older than the replica's falling behind.
 func TestEachSessionNamesWhatItHolds(t *testing.T) {
+	for _, version := range []int16{7, 11, 12} {
+		for _, olderFirst := range []bool{false, true} {
+			t.Run(fmt.Sprintf("v%d, the older first: %t", version, olderFirst), func(t *testing.T) {
+				eachSessionNames(t, version, olderFirst)
+			})
+		}
+	}
+}
+
+func eachSessionNames(t *testing.T, version int16, olderFirst bool) {
 	view := newFakeView(mirrorPart("m", topicID(1), 0), mirrorPart("m", topicID(1), 1), ordinaryPart("o", topicID(2), 0))
 	session := int32(0)
 	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
@@ -200,7 +210,7 @@ func TestEachSessionNamesWhatItHolds(t *testing.T) {
 	_, addr := s.start(t, b)
 	c := dial(t, addr)
 	fetch := func(session, epoch int32, topics ...string) (int32, int16) {
-		resp := c.ask(fetchBoth(12, view, session, epoch, topics...)).(*kmsg.FetchResponse)
+		resp := c.ask(fetchBoth(version, view, session, epoch, topics...)).(*kmsg.FetchResponse)
 		return resp.SessionID, resp.ErrorCode
 	}
 	older, _ := fetch(0, 0, "m")
@@ -208,6 +218,11 @@ func TestEachSessionNamesWhatItHolds(t *testing.T) {
 	newer, code := fetch(0, 0, "o")
 	if older == newer || code != 0 {
 		t.Fatalf("sessions %d and %d, error %d", older, newer, code)
+	}
+	if olderFirst {
+		if _, code := fetch(older, 1); code != errFetchSessionIDNotFound {
+			t.Errorf("the session that reads what is behind, asked first: error %d", code)
+		}
 	}
 	for epoch := int32(1); epoch < 3; epoch++ {
 		if _, code := fetch(newer, epoch); code != 0 {

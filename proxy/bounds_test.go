@@ -159,6 +159,26 @@ func TestSlowClientsGoOn(t *testing.T) {
 	}
 }
 
+// A client that hangs up in the middle of a large answer has not failed, whatever the answer is of.
+func TestClientsHangUpInLargeAnswers(t *testing.T) {
+	fetch := fetchBoth(12, newFakeView(), 0, 0, "o")
+	for name, size := range map[string]int{"records that the kernel moves": 16 << 20, "small ones": 1000} {
+		t.Run(name, func(t *testing.T) {
+			answer := fetchedOf(12, size, 64<<20/size) // more than the kernel holds
+			b := startBroker(t, answers(t, func(kmsg.Request) kmsg.Response { return answer }))
+			s := countedSetup(t)
+			_, addr := s.start(t, b)
+			c := dial(t, addr)
+			c.send(fetch, 1)
+			if _, err := io.ReadFull(c, make([]byte, 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			s.wantEnded(t, reasonClientClosed)
+		})
+	}
+}
+
 // One client that reads nothing holds neither memory nor anybody up.
 func TestSlowReaderIsAlone(t *testing.T) {
 	var sent atomic.Int64

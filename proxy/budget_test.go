@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"weak"
@@ -55,6 +56,22 @@ func TestStrangersHoldNothing(t *testing.T) {
 		t.Errorf("the broker got %v", got)
 	}
 	waitFor(t, func() bool { return !takenOf(p, p.budget) })
+}
+
+// What the proxy asks of its own is no answer to the client: a broker that goes down after it is down.
+func TestQuestionsAreNoAnswers(t *testing.T) {
+	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response { return req.ResponseKind() }))
+	p, addr := new(setup).start(t, b)
+	c := dial(t, addr)
+	if _, err := c.Write(begunRequest(1 << 20)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return takenOf(p, p.budget) }) // it is known then
+	b.mu.Lock()
+	_ = b.conns[0].(*net.TCPConn).SetLinger(0)
+	b.mu.Unlock()
+	b.closeConns()
+	c.wantReset()
 }
 
 // A request that does not come to its end holds what it is, not what it could be decoded to.
@@ -154,6 +171,8 @@ func partlyRefused(partitions int) *kmsg.ProduceRequest {
 // is answered.
 func TestPartlyRefusedProducesAreHeld(t *testing.T) {
 	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
 	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
 		r, ok := req.(*kmsg.ProduceRequest)
 		if !ok {
@@ -181,7 +200,7 @@ func TestPartlyRefusedProducesAreHeld(t *testing.T) {
 		t.Error("what is held for the answer is not counted")
 		p.decoding.Release(p.cfg.BufferedBytes - left + 1)
 	}
-	close(gate)
+	open()
 	resp := c.recv(req, 1).(*kmsg.ProduceResponse)
 	if m, o := resp.Topics[0].Partitions[0], resp.Topics[1].Partitions[0]; m.ErrorCode != errPolicyViolation || o.ErrorCode != 0 {
 		t.Errorf("mirror topic: error %d, ordinary topic: error %d", m.ErrorCode, o.ErrorCode)

@@ -105,6 +105,8 @@ type exchange struct {
 	// inspect walks over a response, and applies transform only if it has to; see
 	// fetchwalk.go and producewalk.go.
 	inspect func(c *conn, ex *exchange, size int) error
+	// session is what a Fetch makes, if that has to be known; see behind.go.
+	session *newSession
 
 	// How an exchange is answered that waits for no response upstream.
 
@@ -507,7 +509,7 @@ func (c *conn) write() error {
 		if err := c.deliver(ex); err != nil {
 			return err
 		}
-		if !c.answered.Load() {
+		if !c.answered.Load() && (ex.answer != nil || !ex.local()) {
 			c.answered.Store(true)
 		}
 		c.watched.due.Add(-1)

@@ -76,9 +76,20 @@ func (c *conn) fetch(r *request) (exchange, error) {
 			// What the session holds cannot be seen: the client has to say it once.
 			return c.noSession(r), nil
 		case late:
-			c.behindSeen.named(generation, req)
+			if session := c.behindSeen.named(generation, req); session != nil {
+				ex, err := c.passFetch(r)
+				if err == nil {
+					session.learned(&ex)
+				}
+				return ex, err
+			}
 		}
 	}
+	return c.passFetch(r)
+}
+
+// passFetch passes on a consumer's Fetch request of which nothing is refused.
+func (c *conn) passFetch(r *request) (exchange, error) {
 	if r.version < followersAnswer && !c.p.deps.Leaders.none() {
 		return c.raiseFetch(r)
 	}

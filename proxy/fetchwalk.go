@@ -35,7 +35,12 @@ type fetchInspector struct {
 
 	// leaderOnly is the connection's, see fetch.go.
 	leaderOnly *atomic.Int64
+	// session is the exchange's, see behind.go.
+	session *newSession
 }
+
+// fetchHead is throttle time, error and session id, with which a Fetch response begins.
+const fetchHead = 4 + 2 + 4
 
 // tags of the Fetch response.
 const (
@@ -62,6 +67,7 @@ type walking struct {
 func inspectFetchResponse(c *conn, ex *exchange, size int) error {
 	f := &c.walking.fetch
 	f.p, f.version, f.transform, f.leaderOnly = c.p, ex.version, ex.transform, &c.leaderOnly
+	f.session = ex.session
 	return f.deliver(c, ex, size)
 }
 
@@ -194,7 +200,7 @@ func (f *fetchInspector) flexible() bool { return f.version >= fetchFlexible }
 // walk reads a Fetch response's body.
 func (f *fetchInspector) walk(w walker, v fetchVisitor) {
 	flexible := f.flexible()
-	w.take(4 + 2 + 4) // throttle, error, session id
+	f.session.answered(w.take(fetchHead))
 	for topics := fieldLen(w, flexible, 4); topics > 0 && !w.failed(); topics-- {
 		n := len(ids.UUID{})
 		if f.version < fetchTopicIDs {

@@ -35,7 +35,6 @@ func (c *conn) handshake() bool {
 		c.ctx = context.WithValue(c.ctx, stateKey{}, &state)
 		return true
 	}
-	_ = c.client.Close()
 	switch cause := context.Cause(ctx); {
 	case c.isDraining():
 		err = errDrained
@@ -51,6 +50,7 @@ func (c *conn) handshake() bool {
 		err = because(reasonHandshake, "%w", handshakeError(err))
 	}
 	c.close(err)
+	c.hangUp()
 	why := reasonOf(err)
 	c.p.conn.end(why)
 	if why == reasonHandshake {

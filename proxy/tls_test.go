@@ -253,7 +253,7 @@ func TestStopDuringHandshake(t *testing.T) {
 	if err := s.proxy.Stop(ctx); err != nil {
 		t.Error(err)
 	}
-	c.wantClosed()
+	c.wantReset()
 }
 
 func TestFramesFillTLSRecords(t *testing.T) {
