@@ -103,6 +103,9 @@ func TestDemoSaysWhyAndCleansUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range left {
+		if e.Name() == harness.PortsFolder {
+			continue // of all harnesses of this machine
+		}
 		t.Errorf("%s was left behind", e.Name())
 	}
 }

@@ -35,8 +35,13 @@ func TestMirror44(t *testing.T) {
 	t.Run("stop with a dead source", func(t *testing.T) { e.testStopWithDeadSource(t, misc) })
 }
 
-// TestMirror43 goes through the main job on two brokers of Kafka 4.3.
+// TestMirror43 goes through the main job on two brokers of Kafka 4.3, in the full form: the short one
+// of test/versions begins with that version.
 func TestMirror43(t *testing.T) {
+	harness.SkipShort(t)
+	if !harness.Full() {
+		t.Skip("MIRROR_FULL=1 runs it")
+	}
 	e := start(t, destination(harness.Version43, 2))
 	const mirror = "load"
 	load := e.feed(t, "e2e", 40)

@@ -427,10 +427,14 @@ func FreePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
+// PortsFolder is where, below the folder for temporary files, processes say which ports they have
+// promised to somebody. It is shared, and stays.
+const PortsFolder = "kafka-harness-ports"
+
 // reserve promises a port to this process for as long as it lives, since whoever was told of it
 // listens there a while later only, and other tests' processes look for ports at the same time.
 func reserve(port int) bool {
-	dir := filepath.Join(os.TempDir(), "kafka-harness-ports")
+	dir := filepath.Join(os.TempDir(), PortsFolder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return true // then by chance only
 	}

@@ -229,6 +229,10 @@ func TestComplaint03GroupsFarBehindKeepTheirOffset(t *testing.T) {
 
 // Complaint 4: a restart interrupts the copying of offsets for good.
 func TestComplaint04OffsetsAreCopiedAfterARestart(t *testing.T) {
+	harness.SkipShort(t)
+	if !harness.Full() {
+		t.Skip("MIRROR_FULL=1 runs it: nothing runs beside it")
+	}
 	e := start(t)
 	const name = "c04-restart"
 	e.prepare(t, name, 1, 50, nil)
