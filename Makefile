@@ -129,6 +129,7 @@ survive: ## The long forms of the fault tests: all orders, all pairs of parties,
 versions: ## Every destination and source version, upgrades under load: a table in docs/versions.md (half an hour)
 	@mkdir -p $(BUILD)/reports
 	MIRROR_FULL=1 MIRROR_VERSIONS_DOC=1 MIRROR_VERSIONS_REPORT=$(abspath $(BUILD))/reports/versions.json $(GO) test ./test/versions -count=1 -v -timeout 90m
+	MIRROR_FULL=1 $(GO) test ./test/e2e -run TestMirror43 -count=1 -v -timeout 20m
 
 .PHONY: clients
 clients: build ## Every stock client and command-line tool, straight at the brokers and through the proxies: must see the same (10 minutes)
