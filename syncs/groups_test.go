@@ -34,7 +34,7 @@ type groupRig struct {
 	refused  map[string]bool
 	asked    []*policyv1.GroupFacts
 	during   func() // happens while the policies are asked
-	unsure   bool   // the policies do not decide
+	unsure   string // the group that the policies do not decide on
 	later    time.Duration
 }
 
@@ -86,7 +86,7 @@ func (r *groupRig) Groups(_ context.Context, _ policy.Question, facts []*policyv
 	}
 	out := make([]policy.Verdict, len(facts))
 	for i, f := range facts {
-		out[i] = policy.Verdict{Accepted: !r.refused[f.GetGroup()] && !r.unsure, Undecided: r.unsure, Reason: "a test says so"}
+		out[i] = policy.Verdict{Accepted: !r.refused[f.GetGroup()] && r.unsure != f.GetGroup(), Undecided: r.unsure == f.GetGroup(), Reason: "a test says so"}
 	}
 	return out, nil
 }
@@ -500,7 +500,7 @@ func TestGroupsOfReadersThatAreDeletedStayDeleted(t *testing.T) {
 // What could not be copied at first is of before the mirror until it was.
 func TestGroupsThatWereMissedAtFirstGiveWayLater(t *testing.T) {
 	for name, c := range map[string]struct{ before, after func(r *groupRig) }{
-		"the policies do not decide": {func(r *groupRig) { r.unsure = true }, func(r *groupRig) { r.unsure = false }},
+		"the policies do not decide": {func(r *groupRig) { r.unsure = "g" }, func(r *groupRig) { r.unsure = "" }},
 		"it is not committed": {func(r *groupRig) {
 			failed := false
 			r.here.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -538,6 +538,21 @@ func TestGroupsThatWereMissedAtFirstGiveWayLater(t *testing.T) {
 			r.wants("g", 0, 11)
 		})
 	}
+}
+
+// Nor does a group that cannot be copied hold up others.
+func TestGroupsAreReadHereAlthoughAnotherIsNotCopied(t *testing.T) {
+	r := newGroupRig(t)
+	r.unsure = "other"
+	r.commit(r.src, "other", 0, 11)
+	r.commit(r.src, "g", 0, 11)
+	r.commit(r.dst, "g", 0, 18)
+	r.round()
+	r.wants("g", 0, 11)
+	r.commit(r.dst, "g", 0, 15)
+	r.restart()
+	r.round()
+	r.wants("g", 0, 15)
 }
 
 // A partition that does not begin holds up no other one: what is read here then is not read again.
