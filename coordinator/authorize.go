@@ -256,6 +256,10 @@ func withoutDenied(patterns, denied []string) []string {
 	})
 }
 
+// namesOnly marks the context of a dry run of which only the names count: policies need not be
+// asked, nor what a topic would get. Another sidecar that is asked does the whole.
+type namesOnly struct{}
+
 // permitted asks for ALTER_CONFIGS on each topic of a request, also those that its patterns
 // mean. It returns what is left of the request, nil if nothing is, and the answers for the
 // denied topics.
@@ -266,7 +270,7 @@ func (c *Coordinator) permitted(ctx context.Context, caller Caller, clientID str
 	}
 	names := t.names
 	if t.open {
-		resp := c.answer(ctx, clientID, t.dry)
+		resp := c.answer(context.WithValue(ctx, namesOnly{}, true), clientID, t.dry)
 		if code, message := topLevel(resp); code != 0 {
 			return nil, nil, errorOf(code, message)
 		}

@@ -449,6 +449,29 @@ func TestDryRunOfAPattern(t *testing.T) {
 	}
 }
 
+// TestRightsAreAskedWithoutPolicies: to know whose rights a start by patterns needs takes the names of
+// topics, and nobody's opinion of them.
+func TestRightsAreAskedWithoutPolicies(t *testing.T) {
+	r := newRig(t)
+	asked := 0
+	r.policies(config.Properties{"mirror.policy.topics": "mine"}, map[string]plugins.Policy{"mine": {
+		Name: "mine", Topics: plugins.TopicFunc(func(context.Context, *policyv1.Round, *policyv1.TopicFacts) (*policyv1.Decision, error) {
+			asked++
+			return plugins.Accept("all", "everything"), nil
+		}),
+	}})
+	r.sourceTopics("a", "b", "__consumer_offsets")
+	req := protocol.NewStartMirrorTopicsRequest()
+	req.MirrorName, req.IncludePatterns = "m", []string{".*"}
+	rest, denied, err := r.permitted(t.Context(), can().but("b"), "", &req)
+	if err != nil || len(denied) != 1 || denied[0].Name != "b" || asked > 0 {
+		t.Fatalf("denied %+v, %v; policies were asked about %d topics", denied, err, asked)
+	}
+	if left, ok := rest.(*protocol.StartMirrorTopicsRequest); !ok || !slices.Equal(left.Topics, []string{"a"}) || len(left.IncludePatterns) > 0 {
+		t.Errorf("left is %+v", rest)
+	}
+}
+
 // TestLedgerOfWhoCoordinates: a mirror that another sidecar coordinates now is forgotten, and its
 // ledger made anew when it comes back.
 func TestLedgerOfWhoCoordinates(t *testing.T) {

@@ -123,6 +123,9 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 			begin = append(begin, b)
 		}
 	}
+	if r.validateOnly && ctx.Value(namesOnly{}) != nil {
+		return results, nil
+	}
 	against, err := c.policiesAgainst(ctx, m, begin, r.validateOnly)
 	if err != nil {
 		return nil, err
