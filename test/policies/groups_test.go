@@ -515,13 +515,13 @@ func TestGroupsOfTypeShare(t *testing.T) {
 	p.StartOffset = 12
 	topic.Partitions = append(topic.Partitions, p)
 	alter.Topics = append(alter.Topics, topic)
-	resp, err := alter.RequestWith(t.Context(), e.srcCl)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
-	if err != nil {
-		t.Fatalf("a share group at the source: %v", err)
-	}
+	harness.AwaitT(t, patience, "a share group at the source", func(ctx context.Context) error {
+		resp, err := alter.RequestWith(ctx, e.srcCl) // its coordinator may be loading
+		if err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(resp.ErrorCode)
+	})
 	harness.AwaitT(t, patience, "the share group is copied", func(ctx context.Context) error {
 		ask := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
 		g := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
