@@ -119,6 +119,9 @@ func (s *newSession) learned(ex *exchange) {
 	then := ex.transform
 	ex.transform = func(body []byte) (kmsg.Response, error) {
 		s.answered(body)
+		if then == nil {
+			return nil, nil // relayed as it is
+		}
 		return then(body)
 	}
 }

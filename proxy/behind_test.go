@@ -241,6 +241,32 @@ func eachSessionNames(t *testing.T, version int16, olderFirst bool) {
 	}
 }
 
+// A session that is made by a Fetch which passes as it is, as one of a replica does, learns its id all
+// the same.
+func TestSessionsOfWhatPassesAsItIs(t *testing.T) {
+	view := newFakeView(mirrorPart("m", topicID(1), 0), mirrorPart("m", topicID(1), 1), ordinaryPart("o", topicID(2), 0))
+	view.put(latePart("m", topicID(1), 1))
+	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+		if _, ok := req.(*kmsg.FetchRequest); !ok {
+			return req.ResponseKind()
+		}
+		resp := kmsg.NewPtrFetchResponse()
+		resp.SessionID = 7
+		return resp
+	}))
+	s := setup{view: view}
+	_, addr := s.start(t, b)
+	c := dial(t, addr)
+	for version := int16(7); version <= 10; version++ {
+		req := fetchBoth(version, view, 0, 0)
+		req.ReplicaID = 1
+		resp, ok := c.ask(req).(*kmsg.FetchResponse)
+		if !ok || resp.ErrorCode != 0 || resp.SessionID != 7 {
+			t.Fatalf("v%d: %+v", version, resp)
+		}
+	}
+}
+
 // What a replica says about an offset that it does not have yet is not passed on: consumers
 // would begin again at one of the ends.
 func TestOutOfRangeOfAReplicaThatIsBehind(t *testing.T) {
