@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -19,7 +20,7 @@ func ParseStored(p Properties) (*Mirror, error) {
 	m, bad, err := parseMirror(p)
 	errs := []error{err}
 	for _, b := range bad {
-		if b.known && readsSource(b.name) {
+		if b.known && readsSource(b.name) || !b.known && secures(b.name) {
 			errs = append(errs, b.err)
 		} else {
 			m.unread = append(m.unread, b)
@@ -29,6 +30,12 @@ func ParseStored(p Properties) (*Mirror, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// secures tells whether a key that is not known belongs to how the source is reached: it may demand a
+// check that this version does not make.
+func secures(key string) bool {
+	return slices.ContainsFunc([]string{"ssl.", "sasl.", "security."}, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
 // Unread is an error if something is not understood that may say what of a kind is mirrored. A key

@@ -20,7 +20,7 @@ func TestParseStored(t *testing.T) {
 		PolicyPrefix + "groups.order":     {value: "x", unread: "groups"},
 		PropertiesExcludeKey + ".always":  {value: "x", unread: "configs"},
 		"mirror.fetch.quickly":            {value: "true"},
-		"ssl.novelty":                     {value: "true"},
+		"ssl.novelty":                     {value: "true", fatal: true},
 		"mirror.novelty":                  {value: "true", unread: "topics configs acls groups quotas"},
 		"mirror.fetch.max.bytes":          {value: "much", fatal: true},
 		"mirror.fetch.response.max.bytes": {value: "1", fatal: true},

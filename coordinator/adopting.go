@@ -16,9 +16,11 @@ type adoption struct {
 	missed bool // a pass has found more, or found them changed
 }
 
-// adoptee tells whether a topic's next step is to be adopted.
+// adoptee tells whether a topic's next step is to be adopted. One whose start was refused, and which is
+// its owner's again, is not until its partitions are to begin anew: it would be locked and given back
+// in turns.
 func (r *Reconciler) adoptee(t Topic) bool {
-	return t.Desired != Stopped && !r.c.cfg.Alone && !t.lost() && (t.TopicID.IsZero() || len(t.Wanted) == 0)
+	return t.Desired != Stopped && !r.c.cfg.Alone && !t.lost() && (t.TopicID.IsZero() || len(t.Wanted) == 0) && !r.c.ordinary(t)
 }
 
 // adoptAll adopts topics of one mirror, and has the reconciler look again if anything came of it.

@@ -289,4 +289,15 @@ func TestRefusedStartIsHandedBack(t *testing.T) {
 	if all, err := r.rec.handRefusedBack(t.Context(), r.topicT("t")); err != nil || !all {
 		t.Errorf("again: %v, %v", all, err)
 	}
+	// Nobody takes it under the lock again.
+	if r.rec.adoptee(r.topicT("t")) {
+		t.Error("it would be adopted")
+	}
+	m, _ := r.view.Mirror("m")
+	if again, err := r.rec.mirrorTopic(t.Context(), m, r.topicT("t")); err != nil || again != 0 {
+		t.Errorf("the next step: %v, %v", again, err)
+	}
+	if got := r.topicT("t"); len(got.Wanted) != 0 || r.img.TopicConfig("t")[configMaxMessageBytes] != "1000" {
+		t.Errorf("%+v with configs %v", got, r.img.TopicConfig("t"))
+	}
 }

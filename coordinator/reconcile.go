@@ -373,6 +373,9 @@ func (r *Reconciler) mirrorTopic(ctx context.Context, m Mirror, t Topic) (time.D
 	if !t.TopicID.IsZero() && id != t.TopicID {
 		return 0, r.failGone(ctx, t, exists)
 	}
+	if r.c.ordinary(t) { // its start was refused, and it is its owner's again
+		return 0, nil
+	}
 	n := r.virtualThere()
 	if len(liveVirtual(r.c.img, r.c.cfg.Virtual)) == 0 {
 		return 0, fmt.Errorf("mirror %s, topic %s: no virtual broker is alive", m.Name, t.Name)
@@ -473,11 +476,16 @@ func (r *Reconciler) assign(ctx context.Context, topic string, id ids.UUID, targ
 
 // adopt creates the topic, or takes an existing one under the lock, and records its id.
 func (r *Reconciler) adopt(ctx context.Context, m Mirror, t Topic, id ids.UUID, exists bool, virtual int) (Topic, error) {
-	src, _, err := r.c.source(m)
+	src, cfg, err := r.c.source(m)
 	if err != nil {
 		return t, err
 	}
 	defer src.Close()
+	for _, kind := range []policy.Kind{policy.Topics, policy.Configs} {
+		if err := cfg.Unread(string(kind)); err != nil { // it may say that the topic, or some of its configs, is not wanted
+			return t, fmt.Errorf("mirror %s, topic %s: not begun by this version: %w", m.Name, t.Name, err)
+		}
+	}
 	found, err := src.Topics(ctx, []string{t.Name})
 	if err != nil {
 		return t, fmt.Errorf("mirror %s, topic %s: ask the source: %w", m.Name, t.Name, err)
