@@ -142,6 +142,7 @@ type groupRound struct {
 	late   map[string]string // items of partitions that could not be looked at, and their topics
 	left   map[string]bool   // topics of which a group could not be looked at, or not be committed for
 	joined map[string]bool   // groups that have had members here
+	listed bool              // all groups here are known
 	keep   time.Duration     // how long offsets are kept here
 
 	report Report
@@ -326,6 +327,7 @@ func (r *groupRound) readHere(ctx context.Context, source []offsets.Group) (here
 		// members its coordinator says when something is committed.
 		r.unknown("groups here", err)
 	}
+	r.listed = err == nil
 	here = map[string]offsets.Group{}
 	var ask []offsets.Group
 	for _, g := range source {
@@ -456,18 +458,13 @@ func (r *groupRound) look(ctx context.Context) error {
 }
 
 func (r *groupRound) commitSome(ctx context.Context, plans []*offsets.Plan) {
-	type outcome struct {
-		done []offsets.Move
-		err  error
-	}
-	out := make([]outcome, len(plans))
 	var group sync.WaitGroup
 	slots := make(chan struct{}, commitsAtATime)
 	for _, p := range plans {
 		p.Moves = slices.DeleteFunc(p.Moves, func(m offsets.Move) bool { _, ok := r.topics[m.Topic]; return !ok })
 		p.Same = slices.DeleteFunc(p.Same, func(m offsets.Move) bool { _, ok := r.topics[m.Topic]; return !ok })
 	}
-	r.lookAgain(ctx, plans)
+	out := r.lookAgain(ctx, plans)
 	for i, p := range plans {
 		if len(p.Moves) == 0 {
 			continue
@@ -475,43 +472,59 @@ func (r *groupRound) commitSome(ctx context.Context, plans []*offsets.Plan) {
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			out[i].done, out[i].err = offsets.Commit(ctx, r.dst, p.Group, p.Moves)
+			done, err := offsets.Commit(ctx, r.dst, p.Group, p.Moves)
+			if err != nil && !errors.Is(err, offsets.ErrActive) {
+				err = fmt.Errorf("commit: %w", err)
+			}
+			out[i].done, out[i].err = done, err
 		})
 	}
 	group.Wait()
 	for i, p := range plans {
-		r.took(p, out[i].done, out[i].err)
+		r.took(p, out[i])
 	}
+}
+
+// outcome is what has become of the moves that a plan had still.
+type outcome struct {
+	asked, done []offsets.Move
+	err         error
 }
 
 // lookAgain drops moves from where a group no longer stands: since it was looked at policies were
 // asked and others committed for. The next round sees what has come of it.
-func (r *groupRound) lookAgain(ctx context.Context, plans []*offsets.Plan) {
+func (r *groupRound) lookAgain(ctx context.Context, plans []*offsets.Plan) []outcome {
+	out := make([]outcome, len(plans))
+	for i, p := range plans {
+		out[i].asked = p.Moves
+	}
 	failed := offsets.LookAgain(ctx, r.dst, plans)
-	for _, p := range plans {
+	for i, p := range plans {
 		if err := failed[p.Group.Name]; err != nil {
-			r.leave(p.Group)
-			r.fail(p.Group.Name, fmt.Errorf("its offsets here: %w", err))
-		}
-		for _, k := range p.Kept {
-			if k.Here >= 0 {
-				r.theirs(k.Topic, p.Group.Name)
-			}
+			out[i].err = fmt.Errorf("its offsets here: %w", err)
+		} else {
+			out[i].asked = p.Moves
 		}
 	}
+	return out
 }
 
 // took records what has become of a plan.
-func (r *groupRound) took(p *offsets.Plan, done []offsets.Move, err error) {
+func (r *groupRound) took(p *offsets.Plan, o outcome) {
 	name, now, ledger := p.Group.Name, r.g.now(), r.g.cfg.Ledger
-	undone := r.undone(p, done, err)
+	undone := r.undone(o)
+	for _, k := range p.Kept {
+		if k.Here >= 0 && !undone[k.Topic] {
+			r.theirs(k.Topic, name)
+		}
+	}
 	for _, m := range p.Same {
 		r.mem.found(name, m.Partition, m.To, now, r.keep, !r.joined[name])
 		if !undone[m.Topic] {
 			r.mine(m.Topic, name, now)
 		}
 	}
-	for _, m := range done {
+	for _, m := range o.done {
 		if m.From == m.To {
 			r.mem.renewed(name, m.Partition, m.To, now)
 		} else {
@@ -521,15 +534,15 @@ func (r *groupRound) took(p *offsets.Plan, done []offsets.Move, err error) {
 			r.mine(m.Topic, name, now)
 		}
 	}
-	r.change(p, done)
-	if len(p.Same)+len(done) > 0 {
+	r.change(p, o.done)
+	if o.err == nil && len(p.Same)+len(o.done) > 0 {
 		ledger.Applied(r.m.Name, policy.Groups, name)
 	}
 	switch {
-	case errors.Is(err, offsets.ErrActive):
-		r.skip(name, err.Error())
-	case err != nil:
-		r.fail(name, fmt.Errorf("commit: %w", err))
+	case errors.Is(o.err, offsets.ErrActive):
+		r.skip(name, o.err.Error())
+	case o.err != nil:
+		r.fail(name, o.err)
 	case len(p.Kept) > 0:
 		r.skip(name, keptText(p.Kept))
 	}
@@ -537,16 +550,16 @@ func (r *groupRound) took(p *offsets.Plan, done []offsets.Move, err error) {
 
 // undone are the topics of a plan in which something could not be committed: a group that is not this
 // mirror's there yet is none before all of it is.
-func (r *groupRound) undone(p *offsets.Plan, done []offsets.Move, err error) map[string]bool {
-	if err == nil || errors.Is(err, offsets.ErrActive) {
+func (r *groupRound) undone(o outcome) map[string]bool {
+	if o.err == nil || errors.Is(o.err, offsets.ErrActive) {
 		return nil
 	}
 	is := map[offsets.Partition]bool{}
-	for _, m := range done {
+	for _, m := range o.done {
 		is[m.Partition] = true
 	}
 	out := map[string]bool{}
-	for _, m := range p.Moves {
+	for _, m := range o.asked {
 		if !is[m.Partition] {
 			out[m.Topic], r.left[m.Topic] = true, true
 		}
@@ -583,6 +596,14 @@ func (r *groupRound) change(p *offsets.Plan, moves []offsets.Move) {
 
 func keptText(kept []offsets.Kept) string {
 	const shown = 3
+	// What was deleted here comes first: --switchover goes by it.
+	deleted := func(k offsets.Kept) int {
+		if strings.HasPrefix(k.Reason, offsets.DeletedHere) {
+			return 0
+		}
+		return 1
+	}
+	kept = slices.SortedStableFunc(slices.Values(kept), func(a, b offsets.Kept) int { return deleted(a) - deleted(b) })
 	var text []string
 	for i, k := range kept {
 		if i == shown {

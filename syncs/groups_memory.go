@@ -25,6 +25,7 @@ type groupMemory struct {
 	written map[string]map[offsets.Partition]written // by group
 	seen    map[string]time.Time                     // by item: when its offsets were last here
 	missing map[string]time.Time                     // groups that the source does not list, since when
+	filled  map[string]time.Time                     // groups that had members last, or never any, or were not there
 	topics  map[string]string                        // the topics that it is about, and their ids
 	before  time.Time                                // the last round of which is on record that it saw everything
 	begun   bool
@@ -37,7 +38,7 @@ type written struct {
 }
 
 func newGroupMemory() *groupMemory {
-	return &groupMemory{written: map[string]map[offsets.Partition]written{}, seen: map[string]time.Time{}}
+	return &groupMemory{written: map[string]map[offsets.Partition]written{}, seen: map[string]time.Time{}, filled: map[string]time.Time{}}
 }
 
 // begin takes what is on record, once.
@@ -124,6 +125,7 @@ func (m *groupMemory) forget(item string) {
 	delete(m.seen, item)
 	_, group := groupOfItem(item)
 	delete(m.written, group) // it is found again where it is still here
+	delete(m.filled, group)
 }
 
 // expired tells whether offsets that are gone may be so because nobody has committed them for so
@@ -134,6 +136,17 @@ func (m *groupMemory) expired(item string, now time.Time, keep time.Duration) bo
 		last = m.before
 	}
 	return now.Sub(last) >= keep/2
+}
+
+// unemptied notes that a group is not one whose members have gone.
+func (m *groupMemory) unemptied(group string, now time.Time) { m.filled[group] = now }
+
+// emptiedLately tells whether that was so a moment ago: well within what a group is thought to expire
+// early by.
+func (m *groupMemory) emptiedLately(group string, now time.Time, keep time.Duration) bool {
+	at, ok := m.filled[group]
+	delete(m.filled, group)
+	return ok && now.Sub(at) <= keep/16
 }
 
 // gone notes which groups the source does not list, and returns those that it has not listed in two

@@ -21,6 +21,7 @@ import (
 //	T:P/      but partition P was not there to be committed for
 //	T!/G      the offsets of G in T were deleted here
 //	empty/G   group G has had members, and has none any more since the item was written
+//	empty?/G  it has none any more either, nobody knows since when
 //	round.N/  a round has looked at everything at N, in milliseconds since 1970; not each is noted
 
 // groupItem names what a mirror has written to: a group's offsets in one topic.
@@ -31,14 +32,15 @@ func goneItem(t Topic, group string) string { return t.ID.String() + "!/" + grou
 func lateItem(t Topic, partition int32) string { return fmt.Sprintf("%s:%d/", t.ID, partition) }
 
 const (
-	emptyPrefix = "empty/"
-	roundPrefix = "round."
+	emptyPrefix   = "empty/"
+	unsincePrefix = "empty?/"
+	roundPrefix   = "round."
 )
 
 // groupOfItem is the group of an item, and its topic's id; one of them may be empty.
 func groupOfItem(item string) (id, group string) {
 	id, group, _ = strings.Cut(item, "/")
-	if id == "empty" || strings.HasPrefix(id, roundPrefix) {
+	if id == "empty" || id == "empty?" || strings.HasPrefix(id, roundPrefix) {
 		return "", group
 	}
 	id, _, _ = strings.Cut(strings.TrimSuffix(id, "!"), ":")
@@ -106,21 +108,33 @@ func (r *groupRound) theirs(topic, group string) {
 	}
 }
 
-// emptied notes when a group that has had members was first seen without. With it Kafka lets all of
-// its offsets expire after that time, whenever they were committed: it is of no use to commit them
-// again.
+// emptied notes since when a group that has had members is without. With it Kafka lets all of its
+// offsets expire after that time, whenever they were committed: it is of no use to commit them again.
+// The first look at a group without members says nothing of that time: they may have left long before
+// this mirror, or this process, was there. It is known if they were not gone yet a moment ago.
 func (r *groupRound) emptied(here offsets.Group) {
 	had := here.ProtocolType != "" && here.Type != offsets.Share
 	if had {
 		r.joined[here.Name] = true
 	}
-	if !r.acts() || here.State == "" && !had {
-		return // it is not listed here
+	if !r.acts() {
+		return
 	}
-	if item := emptyPrefix + here.Name; had && here.Type == offsets.Classic && !here.Active() {
-		r.take(item, r.now)
-	} else {
-		r.drop(item)
+	since, unsince := emptyPrefix+here.Name, unsincePrefix+here.Name
+	switch {
+	case here.State == "" && !had: // it is not listed here
+		if r.listed {
+			r.mem.unemptied(here.Name, r.now)
+		}
+	case !had || here.Type != offsets.Classic || here.Active():
+		r.mem.unemptied(here.Name, r.now)
+		r.drop(since)
+		r.drop(unsince)
+	case r.has(since) || r.has(unsince):
+	case r.mem.emptiedLately(here.Name, r.now, r.keep):
+		r.take(since, r.now)
+	default:
+		r.take(unsince, r.now)
 	}
 }
 
@@ -140,6 +154,8 @@ func (r *groupRound) removed(topic, group string, active bool) bool {
 		// It was without members for longer than has been seen.
 		expired = expired || r.now.Sub(time.UnixMilli(since)) >= r.keep-r.keep/8
 	}
+	// At any time: members that come and go between two rounds are not seen, and begin it anew.
+	expired = expired || r.has(unsincePrefix+group)
 	if !r.acts() || active {
 		return !expired
 	}

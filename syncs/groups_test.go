@@ -497,6 +497,95 @@ func TestGroupsOfReadersThatAreDeletedStayDeleted(t *testing.T) {
 	r.wants("reader", 0, -1)
 }
 
+// Of a group that was here without members before anybody looked, or came and went between looks,
+// nobody knows when it expires.
+func TestGroupsOfReadersThatLeftUnseenAreNotTakenForDeleted(t *testing.T) {
+	for name, before := range map[string]func(r *groupRig){
+		"before the mirror": func(*groupRig) {},
+		"between two rounds": func(r *groupRig) {
+			r.round()
+			r.later += 3 * 24 * time.Hour
+		},
+		"before a restart": func(r *groupRig) {
+			r.round()
+			r.restart()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGroupRig(t)
+			r.commit(r.src, "reader", 0, 10)
+			before(r)
+			r.joined("reader")
+			for range 2 {
+				r.round()
+				r.wants("reader", 0, 10)
+				r.later += 24 * time.Hour
+			}
+			r.restart()
+			r.round()
+			r.remove(r.dst, "reader")
+			r.round()
+			r.wants("reader", 0, 10)
+
+			// What was copied anew has no readers of whom nothing is known.
+			r.round()
+			r.remove(r.dst, "reader")
+			r.round()
+			r.wants("reader", 0, -1)
+		})
+	}
+}
+
+// A group that cannot be looked at once more just before it is committed for is not this mirror's in
+// a topic of which something is missing, although other partitions are as they should be.
+func TestGroupsThatCannotBeLookedAtAgainAreCopiedLater(t *testing.T) {
+	r := newGroupRig(t)
+	r.commit(r.src, "g", 0, 11)
+	r.commit(r.src, "g", 1, 11)
+	r.commit(r.dst, "g", 0, 11)
+	r.commit(r.dst, "g", 1, 18)
+	failed := false
+	r.here.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		r.here.KeepControl()
+		if len(r.asked) == 0 || failed {
+			return nil, nil, false
+		}
+		failed = true
+		resp := req.ResponseKind().(*kmsg.OffsetFetchResponse) //nolint:forcetypeassert // it answers this request
+		resp.ErrorCode = kerr.GroupAuthorizationFailed.Code
+		for _, g := range req.(*kmsg.OffsetFetchRequest).Groups { //nolint:forcetypeassert // its key says so
+			rg := kmsg.NewOffsetFetchResponseGroup()
+			rg.Group, rg.ErrorCode = g.Group, kerr.GroupAuthorizationFailed.Code
+			resp.Groups = append(resp.Groups, rg)
+		}
+		return resp, nil, true
+	})
+	m, _ := r.mirrors.Mirror(t.Context(), "m")
+	if _, err := r.sync.Sync(t.Context(), m, r.src, policyv1.Round_REFRESH); err == nil || !strings.Contains(err.Error(), "its offsets here") {
+		t.Errorf("the round says %v", err)
+	}
+	// The policies of this test tell the ledger nothing: what fails counts as left out.
+	if e, _ := r.ledger.Get("m", policy.Groups, "g"); !strings.Contains(e.Why(), "its offsets here") || !e.LastApplied.IsZero() {
+		t.Errorf("the ledger has %+v", e)
+	}
+	r.wants("g", 1, 18)
+	r.round()
+	r.wants("g", 0, 11)
+	r.wants("g", 1, 11)
+}
+
+// What was deleted is told whatever else is kept: --switchover goes by it.
+func TestGroupsTellOfWhatWasDeletedFirst(t *testing.T) {
+	var kept []offsets.Kept
+	for i := range int32(5) {
+		kept = append(kept, offsets.Kept{Partition: offsets.Partition{Topic: "orders", Partition: i}, Reason: "of another"})
+	}
+	kept[4].Reason = offsets.DeletedHere + ", and stay so"
+	if got, want := keptText(kept), "orders-4: "+kept[4].Reason+"; orders-0: of another; orders-1: of another; and 2 more"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // What could not be copied at first is of before the mirror until it was.
 func TestGroupsThatWereMissedAtFirstGiveWayLater(t *testing.T) {
 	for name, c := range map[string]struct{ before, after func(r *groupRig) }{
