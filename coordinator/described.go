@@ -10,8 +10,8 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 )
 
-// maxSkips bounds what one policy of a mirror's describe lists as left out.
-const maxSkips = 1000
+// MaxSkips bounds what one policy of a mirror's describe lists as left out.
+const MaxSkips = 1000
 
 // policies is what describe shows of the policies of a mirror that is coordinated here: one row for
 // each plugin of each kind that was asked, with what it left out, and what cannot be made as it is
@@ -57,7 +57,7 @@ func (c *Coordinator) policies(mirror string) []protocol.DescribedPolicy {
 			continue
 		}
 		rows := describeRuns(k, policy.Names(settings, k), runs[k])
-		for _, s := range ledger.Skips(mirror, k, maxSkips) {
+		for _, s := range ledger.Skips(mirror, k, MaxSkips) {
 			addSkip(rows, s.Entry, s.Item, s.Why())
 		}
 		out = append(out, rows...)
@@ -97,7 +97,7 @@ func addSkip(rows []protocol.DescribedPolicy, e policy.Entry, name, why string) 
 			row = i
 		}
 	}
-	if len(rows) == 0 || len(rows[row].Skipped) >= maxSkips {
+	if len(rows) == 0 || len(rows[row].Skipped) >= MaxSkips {
 		return
 	}
 	s := protocol.NewPolicySkip()

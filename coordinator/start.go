@@ -142,7 +142,7 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 	}
 	if r.validateOnly {
 		c.preview(ctx, m, begin, results)
-		results = append(results, left[:min(len(left), maxSkips)]...)
+		results = append(results, left[:min(len(left), MaxSkips)]...)
 		slices.SortFunc(results, func(a, b TopicResult) int { return strings.Compare(a.Name, b.Name) })
 		return results, nil
 	}

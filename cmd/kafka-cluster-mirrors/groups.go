@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/syncs/offsets"
 )
@@ -47,6 +49,11 @@ type groupMove struct {
 	plan offsets.Plan
 }
 
+// leftToStop tells whether all of it is for the mirror to decide.
+func (m groupMove) leftToStop() bool {
+	return len(m.plan.Moves)+len(m.plan.Same) == 0 && slices.ContainsFunc(m.plan.Kept, func(k offsets.Kept) bool { return k.Reason == leftToStop })
+}
+
 type groupMoves []groupMove
 
 func (g groupMoves) outcomes() []groupOutcome {
@@ -58,16 +65,22 @@ func (g groupMoves) outcomes() []groupOutcome {
 }
 
 func (g groupMoves) text(verb string) string {
-	var moved int
+	var moved, left int
 	var skipped []string
 	for _, m := range g {
-		if m.Skipped != "" {
+		switch {
+		case m.Skipped != "":
 			skipped = append(skipped, fmt.Sprintf("%s (%s)", m.Group, m.Skipped))
-		} else {
+		case m.leftToStop():
+			left++
+		default:
 			moved++
 		}
 	}
 	text := fmt.Sprintf("offsets of %s %s", plural(moved, "group"), verb)
+	if left > 0 {
+		text += fmt.Sprintf("; left to the mirror, which looks as it stops whether they were deleted here: %s", plural(left, "group"))
+	}
 	if len(skipped) > 0 {
 		text += "; skipped: " + strings.Join(skipped, ", ")
 	}
@@ -147,15 +160,16 @@ func (s *switchover) planGroups(ctx context.Context) (groupMoves, error) {
 	if err != nil {
 		return nil, err
 	}
-	deleted, err := s.deletedHere(ctx)
+	known, err := s.knownHere(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var moves groupMoves
 	for _, g := range source {
 		plan := offsets.PlanGroup(offsets.Facts{
-			Source: g, Here: here[g.Name], Ranges: ranges, Removed: func(string) bool { return deleted[g.Name] },
+			Source: g, Here: here[g.Name], Ranges: ranges, Removed: func(string) bool { return known.deleted[g.Name] },
 		})
+		known.leave(&plan)
 		if plan.Outside() {
 			continue // it reads other topics
 		}
@@ -167,25 +181,56 @@ func (s *switchover) planGroups(ctx context.Context) (groupMoves, error) {
 	return moves, moves.findEpochs(ctx, s, ranges)
 }
 
-// deletedHere returns the groups of which the mirror knows that offsets were deleted here. Where they
-// have none it is for the mirror to say whether they get some: it is asked when it stops.
-func (s *switchover) deletedHere(ctx context.Context) (map[string]bool, error) {
+// leftToStop is why nothing is committed where a group has nothing here: whether that was deleted is on
+// the mirror's record, and decided by it as it stops.
+const leftToStop = "left to the mirror, which looks as it stops whether its offsets were deleted here"
+
+// hereKnown is what the mirror tells of where groups have nothing here.
+type hereKnown struct {
+	none    bool            // it tells nothing, or not all
+	deleted map[string]bool // groups that have had offsets deleted
+	other   map[string]bool // groups of which it tells something else, which may hide that
+}
+
+// knownHere asks what the mirror knows. What it tells is bounded, and made anew by whoever coordinates
+// it: before that, and where it is cut, nothing says that a group was not deleted.
+func (s *switchover) knownHere(ctx context.Context) (hereKnown, error) {
 	m, err := s.describe(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("which groups were deleted here: %w", err)
+		return hereKnown{}, fmt.Errorf("which groups were deleted here: %w", err)
 	}
-	out := map[string]bool{}
+	k := hereKnown{none: true, deleted: map[string]bool{}, other: map[string]bool{}}
 	for _, p := range m.Policies {
 		if p.Kind != string(policy.Groups) {
 			continue
 		}
+		k.none = p.LastRunMs <= 0 || p.LastError != nil || len(p.Skipped) >= coordinator.MaxSkips
 		for _, skip := range p.Skipped {
 			if strings.Contains(skip.Reason, offsets.DeletedHere) {
-				out[skip.Name] = true
+				k.deleted[skip.Name] = true
+			} else {
+				k.other[skip.Name] = true
 			}
 		}
+		if k.none {
+			break
+		}
 	}
-	return out, nil
+	return k, nil
+}
+
+// leave takes out of a plan what is for the mirror to decide.
+func (k hereKnown) leave(p *offsets.Plan) {
+	if !k.none && !k.other[p.Group.Name] {
+		return
+	}
+	p.Moves = slices.DeleteFunc(p.Moves, func(m offsets.Move) bool {
+		if m.From >= 0 {
+			return false
+		}
+		p.Kept = append(p.Kept, offsets.Kept{Partition: m.Partition, Here: -1, Reason: leftToStop})
+		return true
+	})
 }
 
 // fetchOffsets returns the groups that are picked, with their offsets, in order.
@@ -272,7 +317,7 @@ func (s *switchover) moveGroups(ctx context.Context, moves groupMoves) error {
 			continue
 		}
 		s.p.show("moving the offsets of group " + m.Group)
-		if why := offsets.LookAgain(ctx, s.cl, []*offsets.Plan{&m.plan})[m.Group]; why != nil {
+		if why := s.lookAgain(ctx, m); why != nil {
 			m.took(nil)
 			errs = append(errs, fmt.Errorf("offsets of group %s here: %w (--skip-groups leaves groups alone)", m.Group, why))
 			continue
@@ -294,6 +339,24 @@ func (s *switchover) moveGroups(ctx context.Context, moves groupMoves) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lookAgain looks at where a group stands here just before it is moved. Its coordinator may take a
+// moment to come up: with the first question for any group Kafka creates __consumer_offsets.
+func (s *switchover) lookAgain(ctx context.Context, m *groupMove) error {
+	planned, begun := slices.Clone(m.plan.Moves), time.Now()
+	for {
+		m.plan.Moves = slices.Clone(planned)
+		err := offsets.LookAgain(ctx, s.cl, []*offsets.Plan{&m.plan})[m.Group]
+		if err == nil || !retriable(err) || time.Since(begun) >= coordinatorPatience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(retryPause):
+		}
+	}
 }
 
 // kept corrects what was planned by what is kept.

@@ -35,9 +35,10 @@ type cluster struct {
 	refuse      *string // of a fence
 	mirror      func(c *cluster) protocol.DescribedMirror
 	stopped     bool
-	settled     bool   // no patterns are left
-	newcomer    string // a topic that the mirror finds before the stop
-	forbidden   string // a group whose offsets may not be committed
+	settled     bool            // no patterns are left
+	newcomer    string          // a topic that the mirror finds before the stop
+	loading     map[string]bool // groups whose coordinator is not ready when it is asked first
+	forbidden   string          // a group whose offsets may not be committed
 	looks       int
 }
 
@@ -152,6 +153,12 @@ func (c *cluster) reply(req kmsg.Request) kmsg.Response {
 		for _, g := range r.Groups {
 			rg := kmsg.NewOffsetFetchResponseGroup()
 			rg.Group = g.Group
+			if c.loading[g.Group] {
+				delete(c.loading, g.Group)
+				rg.ErrorCode = kerr.CoordinatorLoadInProgress.Code
+				resp.Groups = append(resp.Groups, rg)
+				continue
+			}
 			if at, ok := c.committed[g.Group]; ok {
 				rt := kmsg.NewOffsetFetchResponseGroupTopic()
 				rt.Topic, rt.TopicID = "orders", [16]byte{1}
@@ -225,6 +232,9 @@ func pair(t *testing.T) (src, dst *cluster) {
 			m.Topics = append(m.Topics, topicOf(c.newcomer, partition(0, coordinator.Mirroring, 7, 3)))
 		}
 		m.SourceBootstrap = src.addr
+		looked := protocol.NewDescribedPolicy()
+		looked.Kind, looked.LastRunMs = "groups", 1
+		m.Policies = []protocol.DescribedPolicy{looked}
 		return m
 	}
 	return src, dst
@@ -265,10 +275,9 @@ func TestSwitchoverLeavesWhatWasDeletedOrReadHere(t *testing.T) {
 	plain := dst.mirror
 	dst.mirror = func(c *cluster) protocol.DescribedMirror {
 		m := plain(c)
-		p, skip := protocol.NewDescribedPolicy(), protocol.NewPolicySkip()
-		p.Kind, skip.Name, skip.Reason = "groups", "idle", "orders-0: "+offsets.DeletedHere+", and stay so"
-		p.Skipped = append(p.Skipped, skip)
-		m.Policies = append(m.Policies, p)
+		skip := protocol.NewPolicySkip()
+		skip.Name, skip.Reason = "idle", "orders-0: "+offsets.DeletedHere+", and stay so"
+		m.Policies[0].Skipped = append(m.Policies[0].Skipped, skip)
 		return m
 	}
 	out := runFake(t, dst.fake, switchoverArgs("--topics", "orders"))
@@ -279,6 +288,60 @@ func TestSwitchoverLeavesWhatWasDeletedOrReadHere(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not said:\n%s", want, out)
 		}
+	}
+}
+
+// A coordinator of groups that comes up only when it is asked is no reason to call a switchover off.
+func TestSwitchoverWaitsForCoordinatorsOfGroups(t *testing.T) {
+	_, dst := pair(t)
+	dst.groups = map[string]string{} // nobody was asked about any yet
+	dst.loading = map[string]bool{"idle": true}
+	out := runFake(t, dst.fake, switchoverArgs("--topics", "orders"))
+	if _, there := dst.committed["idle"]; !there || !strings.Contains(out, "-- exit 0") || len(dst.loading) > 0 {
+		t.Errorf("committed %v:\n%s", dst.committed, out)
+	}
+}
+
+// Where the mirror does not tell of all that it knows, groups that have nothing here are left to it: they
+// may have been deleted.
+func TestSwitchoverLeavesToTheStopWhatMayHaveBeenDeleted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		tells func(m *protocol.DescribedMirror)
+		left  []string
+	}{
+		"it has not looked since its coordinator changed": {func(m *protocol.DescribedMirror) { m.Policies = nil }, []string{"idle", "shared"}},
+		"it has only begun to":                            {func(m *protocol.DescribedMirror) { m.Policies[0].LastRunMs = -1 }, []string{"idle", "shared"}},
+		"it has failed":                                   {func(m *protocol.DescribedMirror) { m.Policies[0].LastError = text("no source") }, []string{"idle", "shared"}},
+		"it tells of so many only": {func(m *protocol.DescribedMirror) {
+			for range coordinator.MaxSkips {
+				m.Policies[0].Skipped = append(m.Policies[0].Skipped, protocol.NewPolicySkip())
+			}
+		}, []string{"idle", "shared"}},
+		"it tells of something else": {func(m *protocol.DescribedMirror) {
+			skip := protocol.NewPolicySkip()
+			skip.Name, skip.Reason = "idle", "its offsets here: not authorized"
+			m.Policies[0].Skipped = append(m.Policies[0].Skipped, skip)
+		}, []string{"idle"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, dst := pair(t)
+			dst.groups["ahead"], dst.committed["ahead"] = "Empty", 3
+			plain := dst.mirror
+			dst.mirror = func(c *cluster) protocol.DescribedMirror {
+				m := plain(c)
+				tc.tells(&m)
+				return m
+			}
+			out := runFake(t, dst.fake, switchoverArgs("--topics", "orders"))
+			for _, group := range []string{"idle", "shared"} {
+				if _, moved := dst.committed[group]; moved == slices.Contains(tc.left, group) {
+					t.Errorf("group %s is moved: %t", group, moved)
+				}
+			}
+			if dst.committed["ahead"] != 10 || !dst.stopped || !strings.Contains(out, "left to the mirror") {
+				t.Errorf("committed %v, stopped: %t:\n%s", dst.committed, dst.stopped, out)
+			}
+		})
 	}
 }
 
