@@ -66,10 +66,12 @@ func (c *Coordinator) policies(mirror string) []protocol.DescribedPolicy {
 }
 
 // describeRuns makes a row for each plugin that a mirror names for a kind. It is a pure function.
+// Groups have not run before a round is through: only then is all told that --switchover goes by.
 func describeRuns(k policy.Kind, names []string, runs []policy.Run) []protocol.DescribedPolicy {
 	if len(names) == 0 {
 		names = []string{""}
 	}
+	through := k != policy.Groups || slices.ContainsFunc(runs, func(r policy.Run) bool { return r.Plugin == "" })
 	var out []protocol.DescribedPolicy
 	for _, n := range names {
 		p := protocol.NewDescribedPolicy()
@@ -78,7 +80,9 @@ func describeRuns(k policy.Kind, names []string, runs []policy.Run) []protocol.D
 			if r.Plugin != n && r.Plugin != "" { // what was done at last is everybody's
 				continue
 			}
-			p.LastRunMs = max(p.LastRunMs, r.At.UnixMilli())
+			if through {
+				p.LastRunMs = max(p.LastRunMs, r.At.UnixMilli())
+			}
 			if p.LastError == nil {
 				p.LastError = nullable(r.LastError)
 			}
