@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
@@ -49,13 +51,32 @@ func (c *Coordinator) lastRound(ctx context.Context, r stopRequest) (warning str
 	defer cancel()
 	err = reachable(within, m)
 	if err == nil {
-		_, err = c.syncs.Run(within, r.mirror, policy.Groups, policyv1.Round_STOP)
+		err = c.copyGroups(within, r.mirror)
 	}
 	if err != nil {
 		c.log.Warn("a mirror is stopped, and the offsets of its groups were not copied one last time", "mirror", r.mirror, "err", err)
 		return fmt.Sprintf("not all offsets of groups were copied one last time: %v", err)
 	}
 	return ""
+}
+
+// comesUp is how long a coordinator of groups that is not ready yet is left alone between two tries.
+const comesUp = 200 * time.Millisecond
+
+// copyGroups runs the sync of groups, again while a coordinator of groups comes up: with the first
+// question for any group Kafka creates __consumer_offsets.
+func (c *Coordinator) copyGroups(ctx context.Context, mirror string) error {
+	for {
+		_, err := c.syncs.Run(ctx, mirror, policy.Groups, policyv1.Round_STOP)
+		again := errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
+		if !again || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, comesUp)
+		if ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // reachTimeout is how long a source that does not even take connections is waited for: clients try

@@ -3,10 +3,13 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
@@ -19,6 +22,7 @@ type lastRounds struct {
 	r      *rig
 	wanted []State
 	err    error
+	first  error // of the first round that is asked for, if it is not nil
 }
 
 func (l *lastRounds) Run(ctx context.Context, mirror string, kind policy.Kind, why policyv1.Round_Why) (syncs.Report, error) {
@@ -27,6 +31,10 @@ func (l *lastRounds) Run(ctx context.Context, mirror string, kind policy.Kind, w
 		l.r.t.Errorf("a round of %s of mirror %s, because of %s, until %v", kind, mirror, why, end)
 	}
 	l.wanted = append(l.wanted, l.r.topicT("a").Desired)
+	if err := l.first; err != nil {
+		l.first = nil
+		return syncs.Report{}, fmt.Errorf("group g: %w", errors.Join(err))
+	}
 	return syncs.Report{}, l.err
 }
 
@@ -60,15 +68,25 @@ func TestStopCopiesGroupsFirst(t *testing.T) {
 	if got := stop("a", false); !strings.Contains(got.Note, "the source is dead") || r.topicT("a").Desired != Stopped {
 		t.Errorf("%+v", got)
 	}
+	if len(l.wanted) != 1 || l.wanted[0] != Mirroring {
+		t.Errorf("rounds while wanted was %v", l.wanted)
+	}
 	if got := stop("a", false); got.Note != "" {
 		t.Errorf("stopped again: %+v", got)
 	}
+	// A coordinator of groups that comes up is asked again.
+	l.err, l.first, l.wanted = nil, kerr.CoordinatorNotAvailable, l.wanted[:0]
+	r.mirrorTopic("d", Mirroring, Mirroring)
+	if got := stop("d", false); got.Note != "" || len(l.wanted) != 2 {
+		t.Errorf("%+v after %d rounds", got, len(l.wanted))
+	}
+	l.wanted = l.wanted[:1]
 	source.Close()
 	r.mirrorTopic("c", Mirroring, Mirroring)
 	if got := stop("c", false); !strings.Contains(got.Note, "takes no connections") {
 		t.Errorf("%+v", got)
 	}
-	if len(l.wanted) != 1 || l.wanted[0] != Mirroring {
+	if len(l.wanted) != 1 {
 		t.Errorf("rounds while wanted was %v", l.wanted)
 	}
 }

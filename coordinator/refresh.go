@@ -418,7 +418,7 @@ func (r *Refresher) fault(ctx context.Context, t Topic, why string) error {
 // faultyState is what is written for a partition of a topic with a fault over state s; ok is
 // false if nothing is.
 func faultyState(s PartitionState, why string) (next PartitionState, ok bool) {
-	if s.State == Stopping || s.State == Stopped || s.State == Failed && s.ErrorMessage == why || refusedStart(s) {
+	if s.State == Stopping || s.State == Stopped || s.State == Failed && s.ErrorMessage == why && s.RetryAttempt == notRetryable || refusedStart(s) {
 		return s, false
 	}
 	return PartitionState{State: Failed, StateEpoch: s.StateEpoch, Detail: DetailSourceChanged, ErrorMessage: why, RetryAttempt: notRetryable}, true

@@ -510,3 +510,15 @@ func TestConfigsBeforeData(t *testing.T) {
 		t.Errorf("wanted %v", wanted)
 	}
 }
+
+// TestFaultOfAFailureThatIsTriedAgain: a leader that told of the fault first took it for something to
+// try again, which it is not.
+func TestFaultOfAFailureThatIsTriedAgain(t *testing.T) {
+	failed, needed := faultyState(PartitionState{State: Failed, ErrorMessage: "gone", StateEpoch: 3}, "gone")
+	if !needed || failed.RetryAttempt != notRetryable {
+		t.Errorf("%+v, %v", failed, needed)
+	}
+	if _, needed := faultyState(failed, "gone"); needed {
+		t.Error("it is written again and again")
+	}
+}

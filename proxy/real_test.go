@@ -107,10 +107,13 @@ func hostPort(t *testing.T, addr string) HostPort {
 
 func (s *realSetup) createTopic(t *testing.T, name string, partitions int32) {
 	t.Helper()
-	adm := kadm.NewClient(s.cluster.ClientT(t))
-	resp, err := adm.CreateTopic(t.Context(), partitions, 2, nil, name)
+	cl := s.cluster.ClientT(t)
+	resp, err := kadm.NewClient(cl).CreateTopic(t.Context(), partitions, 2, nil, name)
 	if err != nil || resp.Err != nil {
 		t.Fatalf("create topic %s: %v, %v", name, err, resp.Err)
+	}
+	if err := harness.AwaitTopic(t.Context(), cl, name); err != nil {
+		t.Fatal(err)
 	}
 }
 
