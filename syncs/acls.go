@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -27,13 +26,8 @@ type ACLPolicies interface {
 
 // ACLsConfig is what ACLs needs.
 type ACLsConfig struct {
-	// Destination is a client of this cluster, around the proxies.
-	Destination *kgo.Client
-	ClusterID   string
-	Mirrors     Mirrors
-	Policies    ACLPolicies
-	Ledger      *policy.Ledger
-	Log         *slog.Logger
+	Here
+	Policies ACLPolicies
 	// AllowHosts lets ACLs for single hosts through.
 	AllowHosts bool
 }
@@ -63,18 +57,15 @@ func NewACLs(cfg ACLsConfig) *ACLs {
 // Kind implements Sync.
 func (*ACLs) Kind() policy.Kind { return policy.ACLs }
 
-// Wanted implements Sync. Without rules the built-in policy has nothing to say; others may.
-func (*ACLs) Wanted(m Mirror) bool {
-	q := m.Question("", policyv1.Round_REFRESH)
-	return len(policy.Names(q.Config, policy.ACLs)) > 0 && (len(m.Config.ACLsInclude) > 0 || !policy.BuiltInOnly(q.Config, policy.ACLs))
-}
+// Wanted implements Sync.
+func (*ACLs) Wanted(m Mirror) bool { return m.asks(policy.ACLs, len(m.Config.ACLsInclude) > 0) }
 
 // Sync implements Sync.
 func (s *ACLs) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {
 	if m.Ended {
 		return Report{Note: m.ended(policy.ACLs)}, nil
 	}
-	r := &aclRound{s: s, m: m, src: src, dry: why == policyv1.Round_DRY_RUN || why == policyv1.Round_EXPLAIN}
+	r := &aclRound{round: round{Here: s.cfg.Here, kind: policy.ACLs, m: m, why: why}, s: s, src: src}
 	source, err := readACLs(ctx, src)
 	if err != nil {
 		s.doubts.forget(m.Name)
@@ -93,7 +84,7 @@ func (s *ACLs) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1
 		return Report{}, fmt.Errorf("here: %w", err)
 	}
 	r.source, r.here = source, here
-	if err := r.decide(ctx, m.Question(s.cfg.ClusterID, why)); err != nil {
+	if err := r.decide(ctx); err != nil {
 		return Report{}, err
 	}
 	r.warnOfSCRAM(ctx)
@@ -107,7 +98,7 @@ func (r *aclRound) warnOfSCRAM(ctx context.Context) {
 	if err != nil || len(source) == 0 {
 		return
 	}
-	here, err := readSCRAM(ctx, r.s.cfg.Destination)
+	here, err := readSCRAM(ctx, r.Destination)
 	if err != nil {
 		return
 	}
@@ -118,13 +109,11 @@ func (r *aclRound) warnOfSCRAM(ctx context.Context) {
 
 // aclRound is one run for one mirror.
 type aclRound struct {
+	round
 	s      *ACLs
-	m      Mirror
 	src    *kgo.Client
-	dry    bool
 	source map[acl]bool
 	here   map[acl]bool
-	report Report
 
 	facts diffFacts
 	acls  map[string]acl // by item: what is here or is to be
@@ -135,12 +124,9 @@ type aclRound struct {
 }
 
 // decide asks the policies, and keeps within what they cannot widen.
-func (r *aclRound) decide(ctx context.Context, q policy.Question) error {
+func (r *aclRound) decide(ctx context.Context) error {
 	r.acls, r.from = map[string]acl{}, map[string][]string{}
-	r.facts = diffFacts{
-		mirror: r.m.Name, wanted: map[string]bool{}, settled: map[string]bool{}, stale: map[string]bool{}, here: map[string]bool{},
-		owned: r.s.cfg.Mirrors.Owned(r.m.Name, policy.ACLs), elsewhere: r.s.cfg.Mirrors.OwnedElsewhere(r.m.Name, policy.ACLs),
-	}
+	r.facts = r.newFacts()
 	for a := range r.here {
 		if strangers := a.bound(true); strangers != "" {
 			continue // nothing that is created by a mirror looks so
@@ -171,7 +157,7 @@ func (r *aclRound) decide(ctx context.Context, q policy.Question) error {
 		_, mine := r.facts.owned[items[a]]
 		facts[i] = &policyv1.AclFacts{Acl: a.binding(), ExistsHere: r.here[a], Owned: mine}
 	}
-	verdicts, err := r.s.cfg.Policies.ACLs(ctx, q, facts)
+	verdicts, err := r.s.cfg.Policies.ACLs(ctx, r.question(), facts)
 	if err != nil {
 		return err
 	}
@@ -187,15 +173,9 @@ func (r *aclRound) warnOfDeny(item, why string) {
 
 // take takes the verdict on one ACL of the source.
 func (r *aclRound) take(a acl, item string, v policy.ACLVerdict) {
-	switch {
-	case v.Undecided:
-		r.facts.undecided = true
-		// Nor is it known for whom it would be here.
-		r.guard.everybody = r.guard.everybody || a.permission == kmsg.ACLPermissionTypeDeny
-	case v.Stale:
-		r.facts.stale[item] = true
-	default:
-		r.facts.settled[item] = true // unless it is wanted
+	r.facts.decided(item, v.Verdict)
+	if v.Undecided && a.permission == kmsg.ACLPermissionTypeDeny {
+		r.guard.everybody = true // nor is it known for whom it would be here
 	}
 	if !v.Accepted {
 		r.report.Skipped = append(r.report.Skipped, Skip{item, v.Reason})
@@ -207,12 +187,9 @@ func (r *aclRound) take(a acl, item string, v policy.ACLVerdict) {
 		why = fmt.Sprintf("policy %s has made of it what is no ACL: %v", v.Plugin, err)
 	}
 	if why != "" {
-		r.report.Skipped = append(r.report.Skipped, Skip{item, why})
+		r.skip(item, why)
 		if a.permission == kmsg.ACLPermissionTypeDeny || as.permission == kmsg.ACLPermissionTypeDeny {
 			r.warnOfDeny(item, why)
-		}
-		if !r.dry {
-			r.s.cfg.Ledger.Skipped(r.m.Name, policy.ACLs, item, why)
 		}
 		return
 	}
@@ -223,7 +200,7 @@ func (r *aclRound) take(a acl, item string, v policy.ACLVerdict) {
 
 func (r *aclRound) run(ctx context.Context) (Report, error) {
 	d := compare(r.facts)
-	if r.dry {
+	if !r.acts() {
 		// What denies comes first, and goes last.
 		allow, deny := r.divide(d.create)
 		gone, _ := r.leave(d.gone)
@@ -232,7 +209,7 @@ func (r *aclRound) run(ctx context.Context) (Report, error) {
 		r.tell("delete", gone, "the source does not have it any more")
 		return r.report, nil
 	}
-	r.s.cfg.Ledger.Only(r.m.Name, policy.ACLs, r.listed)
+	r.Ledger.Only(r.m.Name, policy.ACLs, r.listed)
 	for item := range r.facts.wanted {
 		if r.facts.here[item] {
 			r.applied(item, nil)
@@ -258,7 +235,7 @@ func (r *aclRound) run(ctx context.Context) (Report, error) {
 	}
 	gone, left := r.leave(gone)
 	if len(left) > 0 {
-		r.s.cfg.Log.Warn("ACLs that the source does not have any more stay here, and are not the mirror's any more: topics of it are stopped", "mirror", r.m.Name, "acls", left)
+		r.Log.Warn("ACLs that the source does not have any more stay here, and are not the mirror's any more: topics of it are stopped", "mirror", r.m.Name, "acls", left)
 		d.disown = append(d.disown, left...)
 	}
 	err = r.change(ctx, d, gone)
@@ -312,10 +289,7 @@ func (r *aclRound) held(items []string) []string {
 		}
 		hold++
 		for _, source := range r.from[item] {
-			r.report.Skipped = append(r.report.Skipped, Skip{source, why})
-			if !r.dry {
-				r.s.cfg.Ledger.Skipped(r.m.Name, policy.ACLs, source, why)
-			}
+			r.skip(source, why)
 		}
 		return true
 	})
@@ -329,11 +303,10 @@ func (r *aclRound) held(items []string) []string {
 // What denies comes first and goes last, each in requests of its own: nobody may in between, nor
 // after one of them has failed, what he may not otherwise.
 func (r *aclRound) change(ctx context.Context, d diff, gone []string) error {
-	mirrors, name := r.s.cfg.Mirrors, r.m.Name
 	allow, deny := r.divide(d.create)
 	allow = r.held(allow)
 	create := slices.Concat(deny, allow)
-	if err := mirrors.Own(ctx, name, policy.ACLs, slices.Concat(create, d.adopt), nil); err != nil {
+	if err := r.Mirrors.Own(ctx, r.m.Name, policy.ACLs, slices.Concat(create, d.adopt), nil); err != nil {
 		return err
 	}
 	c := &aclChanges{aclRound: r, pace: pacer{every: r.s.changeEvery}, forget: d.disown, asked: map[string]bool{}}
@@ -348,12 +321,9 @@ func (r *aclRound) change(ctx context.Context, d diff, gone []string) error {
 	c.remove(ctx, allow)
 	c.remove(ctx, slices.DeleteFunc(deny, func(item string) bool { return r.guard.holds(r.acls[item]) }))
 	if len(r.report.Changes) > 0 {
-		r.s.cfg.Log.Info("ACLs of a mirror were changed here as at its source", "mirror", name, "changes", len(r.report.Changes))
+		r.Log.Info("ACLs of a mirror were changed here as at its source", "mirror", r.m.Name, "changes", len(r.report.Changes))
 	}
-	// Also when the round is given up.
-	keep, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownTimeout)
-	defer cancel()
-	return firstErrors(append(c.errs, mirrors.Own(keep, name, policy.ACLs, nil, c.forget)))
+	return firstErrors(append(c.errs, r.own(ctx, nil, c.forget)), maxErrors)
 }
 
 // aclChanges are the requests of one round.
@@ -412,7 +382,7 @@ func (c *aclChanges) ask(ctx context.Context, items []string, do func(context.Co
 		for i, item := range items {
 			acls[i], c.asked[item] = c.acls[item], true
 		}
-		results, err = do(ctx, c.s.cfg.Destination, acls)
+		results, err = do(ctx, c.Destination, acls)
 	}
 	if err != nil {
 		c.errs, c.guard.everybody = append(c.errs, err), true
@@ -423,17 +393,7 @@ func (c *aclChanges) ask(ctx context.Context, items []string, do func(context.Co
 // applied tells the ledger what became of an ACL, by the names that it has at the source.
 func (r *aclRound) applied(item string, err error) {
 	for _, source := range r.from[item] {
-		if err != nil {
-			r.s.cfg.Ledger.Failed(r.m.Name, policy.ACLs, source, err)
-		} else {
-			r.s.cfg.Ledger.Applied(r.m.Name, policy.ACLs, source)
-		}
-	}
-}
-
-func (r *aclRound) tell(verb string, items []string, detail string) {
-	for _, i := range items {
-		r.report.Changes = append(r.report.Changes, Change{Item: i, Verb: verb, Detail: detail})
+		r.round.applied(source, err)
 	}
 }
 
@@ -448,14 +408,5 @@ func succeeded(items []string, results []error) []string {
 	return out
 }
 
-// maxErrors bounds how many errors of one round are told.
+// maxErrors bounds how many errors of one round of ACLs or quotas are told.
 const maxErrors = 10
-
-// firstErrors joins the first errors, and counts the others.
-func firstErrors(errs []error) error {
-	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	if more := len(errs) - maxErrors; more > 0 {
-		errs = append(errs[:maxErrors:maxErrors], fmt.Errorf("and %d more", more))
-	}
-	return errors.Join(errs...)
-}

@@ -51,11 +51,44 @@ func (p *aclRules) ACLs(_ context.Context, q policy.Question, facts []*policyv1.
 // aclRig are two clusters and the sync between them.
 type aclRig struct {
 	*ACLs
+	diffRig
+	policies *aclRules
+}
+
+// diffRig is a mirror between two clusters of which what differs is mirrored.
+type diffRig struct {
 	t        *testing.T
 	src, dst *cluster
 	mirrors  *fakeMirrors
-	policies *aclRules
 	ledger   *policy.Ledger
+}
+
+func newDiffRig(t *testing.T, configs ...string) diffRig {
+	t.Helper()
+	return diffRig{t: t, src: newCluster(t), dst: newCluster(t), ledger: policy.NewLedger(), mirrors: newMirrors(testMirror(t, "m", "there", configs...))}
+}
+
+func (r *diffRig) here() Here {
+	return Here{Destination: r.dst.cl, ClusterID: "here", Mirrors: r.mirrors, Ledger: r.ledger, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))}
+}
+
+func (r *diffRig) run(s Sync, why policyv1.Round_Why) (Report, error) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	m, err := r.mirrors.Mirror(ctx, "m")
+	if err != nil {
+		return Report{}, err
+	}
+	return s.Sync(ctx, m, r.src.cl, why)
+}
+
+func (r *diffRig) refresh(s Sync) Report {
+	r.t.Helper()
+	report, err := r.run(s, policyv1.Round_REFRESH)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return report
 }
 
 // cluster is a fake cluster that counts what it is asked to do.
@@ -145,40 +178,24 @@ func (c *cluster) delete(acls ...acl) {
 
 func newACLRig(t *testing.T) *aclRig {
 	t.Helper()
-	r := &aclRig{t: t, src: newCluster(t), dst: newCluster(t), ledger: policy.NewLedger()}
+	r := &aclRig{diffRig: newDiffRig(t, config.ACLsIncludeKey, "*")}
 	r.policies = &aclRules{ledger: r.ledger}
-	r.mirrors = newMirrors(testMirror(t, "m", "there", config.ACLsIncludeKey, "*"))
 	r.ACLs = r.sync()
 	return r
 }
 
 // sync is a sync that remembers nothing, as another sidecar's.
 func (r *aclRig) sync() *ACLs {
-	s := NewACLs(ACLsConfig{
-		Destination: r.dst.cl, ClusterID: "here", Mirrors: r.mirrors, Policies: r.policies, Ledger: r.ledger,
-		Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
-	})
+	s := NewACLs(ACLsConfig{Here: r.here(), Policies: r.policies})
 	s.doubts.look, s.doubts.patience, s.changeEvery = time.Millisecond, 0, time.Millisecond
 	return s
 }
 
-func (r *aclRig) try(why policyv1.Round_Why) (Report, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	defer cancel()
-	m, err := r.mirrors.Mirror(ctx, "m")
-	if err != nil {
-		return Report{}, err
-	}
-	return r.Sync(ctx, m, r.src.cl, why)
-}
+func (r *aclRig) try(why policyv1.Round_Why) (Report, error) { return r.run(r.ACLs, why) }
 
 func (r *aclRig) round() Report {
 	r.t.Helper()
-	report, err := r.try(policyv1.Round_REFRESH)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return report
+	return r.refresh(r.ACLs)
 }
 
 func (r *aclRig) same(want ...acl) {

@@ -3,6 +3,8 @@ package syncs
 import (
 	"maps"
 	"slices"
+
+	"github.com/cluster-mirroring/mirror-sidecar/policy"
 )
 
 // diffFacts is what is known of the items of one kind of one mirror, by what they are here.
@@ -21,6 +23,26 @@ type diffFacts struct {
 	// owned were created by this mirror, elsewhere by others: the last by name.
 	owned     map[string]int64
 	elsewhere map[string]string
+}
+
+// newFacts returns what is known before anything was asked.
+func (r *round) newFacts() diffFacts {
+	return diffFacts{
+		mirror: r.m.Name, wanted: map[string]bool{}, settled: map[string]bool{}, stale: map[string]bool{}, here: map[string]bool{},
+		owned: r.Mirrors.Owned(r.m.Name, r.kind), elsewhere: r.Mirrors.OwnedElsewhere(r.m.Name, r.kind),
+	}
+}
+
+// decided notes how sure a verdict on an item of the source is.
+func (f *diffFacts) decided(item string, v policy.Verdict) {
+	switch {
+	case v.Undecided:
+		f.undecided = true
+	case v.Stale:
+		f.stale[item] = true
+	default:
+		f.settled[item] = true // unless it is wanted
+	}
 }
 
 // diff is what is to be done, each list in order.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -26,8 +25,8 @@ const (
 	// groupsBetweenLooks is after how many groups it is asked again which topics are mirrored: one
 	// that was stopped meanwhile is nobody's to commit for.
 	groupsBetweenLooks = 200
-	// ownTimeout is how long a round that is over may still write down what it has done.
-	ownTimeout = 10 * time.Second
+	// maxGroupErrors bounds how many errors of one round are told.
+	maxGroupErrors = 5
 )
 
 // GroupPolicies say which groups are copied; policy.Engine does.
@@ -37,14 +36,9 @@ type GroupPolicies interface {
 
 // GroupsConfig is what Groups needs.
 type GroupsConfig struct {
-	// Destination is a client of this cluster, around the proxies.
-	Destination *kgo.Client
-	ClusterID   string
-	Virtual     ids.Virtual // its brokers are asked nothing: they coordinate no groups
-	Mirrors     Mirrors
-	Policies    GroupPolicies
-	Ledger      *policy.Ledger
-	Log         *slog.Logger
+	Here
+	Virtual  ids.Virtual // its brokers are asked nothing: they coordinate no groups
+	Policies GroupPolicies
 }
 
 // Groups copies what groups have committed: for mirrored topics, into groups without members here,
@@ -75,10 +69,7 @@ func NewGroups(cfg GroupsConfig) *Groups {
 func (*Groups) Kind() policy.Kind { return policy.Groups }
 
 // Wanted implements Sync.
-func (g *Groups) Wanted(m Mirror) bool {
-	q := m.Question(g.cfg.ClusterID, policyv1.Round_REFRESH)
-	return len(policy.Names(q.Config, policy.Groups)) > 0 && (!m.Config.GroupsInclude.Empty() || !policy.BuiltInOnly(q.Config, policy.Groups))
-}
+func (*Groups) Wanted(m Mirror) bool { return m.asks(policy.Groups, !m.Config.GroupsInclude.Empty()) }
 
 // Sync implements Sync.
 func (g *Groups) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {
@@ -92,13 +83,13 @@ func (g *Groups) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policy
 func (g *Groups) Release(ctx context.Context, m Mirror) error {
 	r := g.newRound(m, policyv1.Round_REFRESH)
 	r.releaseStopped()
-	r.own(ctx)
-	return joined(r.errs)
+	r.record(ctx)
+	return firstErrors(r.errs, maxGroupErrors)
 }
 
 func (g *Groups) newRound(m Mirror, why policyv1.Round_Why) *groupRound {
 	r := &groupRound{
-		g: g, m: m, why: why, dst: g.cfg.Destination, mem: g.memory(m.Name), now: g.now(),
+		round: round{Here: g.cfg.Here, kind: policy.Groups, m: m, why: why}, g: g, mem: g.memory(m.Name), now: g.now(),
 		topics: map[string]Topic{}, owned: g.cfg.Mirrors.Owned(m.Name, policy.Groups),
 		add: map[string]bool{}, remove: map[string]bool{}, late: map[string]string{}, left: map[string]bool{}, joined: map[string]bool{},
 	}
@@ -128,12 +119,11 @@ func (g *Groups) memory(mirror string) *groupMemory {
 
 // groupRound is one run for one mirror.
 type groupRound struct {
-	g        *Groups
-	m        Mirror
-	why      policyv1.Round_Why
-	src, dst *kgo.Client
-	mem      *groupMemory
-	now      time.Time // when it began
+	round
+	g   *Groups
+	src *kgo.Client
+	mem *groupMemory
+	now time.Time // when it began
 
 	topics map[string]Topic
 	ranges map[offsets.Partition]offsets.Range
@@ -145,7 +135,6 @@ type groupRound struct {
 	listed bool              // all groups here are known
 	keep   time.Duration     // how long offsets are kept here
 
-	report Report
 	errs   []error
 	plans  []*offsets.Plan
 	add    map[string]bool // items that are this mirror's from now on
@@ -159,10 +148,10 @@ func (r *groupRound) fail(group string, err error) {
 	if !r.acts() {
 		return
 	}
-	if e, _ := r.g.cfg.Ledger.Get(r.m.Name, policy.Groups, group); e.Accepted {
-		r.g.cfg.Ledger.Failed(r.m.Name, policy.Groups, group, err)
+	if e, _ := r.Ledger.Get(r.m.Name, policy.Groups, group); e.Accepted {
+		r.applied(group, err)
 	} else {
-		r.g.cfg.Ledger.LeftOut(r.m.Name, policy.Groups, group, "offsets of the group", err.Error())
+		r.Ledger.LeftOut(r.m.Name, policy.Groups, group, "offsets of the group", err.Error())
 	}
 }
 
@@ -180,32 +169,12 @@ func (r *groupRound) unknown(what string, err error) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %w", what, err))
 }
 
-func (r *groupRound) skip(group, why string) {
-	r.report.Skipped = append(r.report.Skipped, Skip{group, why})
-	if r.acts() {
-		r.g.cfg.Ledger.Skipped(r.m.Name, policy.Groups, group, why)
-	}
-}
-
-// leaveOut is skip of what the policies are not asked about.
-func (r *groupRound) leaveOut(group, rule, why string) {
-	r.report.Skipped = append(r.report.Skipped, Skip{group, why})
-	if r.acts() {
-		r.g.cfg.Ledger.LeftOut(r.m.Name, policy.Groups, group, rule, why)
-	}
-}
-
-// acts tells whether anything is to be changed.
-func (r *groupRound) acts() bool {
-	return r.why != policyv1.Round_DRY_RUN && r.why != policyv1.Round_EXPLAIN
-}
-
 func (r *groupRound) run(ctx context.Context) (Report, error) {
 	r.releaseStopped()
 	if len(r.topics) == 0 {
 		r.report.Note = "no topic is mirrored now"
-		r.own(ctx)
-		return r.report, joined(r.errs)
+		r.record(ctx)
+		return r.report, firstErrors(r.errs, maxGroupErrors)
 	}
 	r.keep = r.g.retention.get(ctx)
 	r.mem.begin(r.owned)
@@ -224,12 +193,12 @@ func (r *groupRound) run(ctx context.Context) (Report, error) {
 		for _, p := range r.plans {
 			r.change(p, p.Moves)
 		}
-		return r.report, joined(r.errs)
+		return r.report, firstErrors(r.errs, maxGroupErrors)
 	}
 	r.commit(ctx)
 	r.looked(ctx.Err() == nil)
-	r.own(ctx)
-	return r.report, joined(r.errs)
+	r.record(ctx)
+	return r.report, firstErrors(r.errs, maxGroupErrors)
 }
 
 // read returns the groups of the source that have committed something for topics of the mirror.
@@ -254,8 +223,8 @@ func (r *groupRound) read(ctx context.Context, source map[string]offsets.Group) 
 			}
 		}
 		// There may be thousands that have nothing to do with this mirror.
-		if _, known := r.g.cfg.Ledger.Get(r.m.Name, policy.Groups, g.Name); known && r.acts() {
-			r.g.cfg.Ledger.LeftOut(r.m.Name, policy.Groups, g.Name, "topics of the group", "it has committed nothing for topics that this mirror mirrors now")
+		if _, known := r.Ledger.Get(r.m.Name, policy.Groups, g.Name); known && r.acts() {
+			r.Ledger.LeftOut(r.m.Name, policy.Groups, g.Name, "topics of the group", "it has committed nothing for topics that this mirror mirrors now")
 		}
 		return true
 	})
@@ -264,7 +233,7 @@ func (r *groupRound) read(ctx context.Context, source map[string]offsets.Group) 
 // decide asks the policies, and plans what they have accepted.
 func (r *groupRound) decide(ctx context.Context, source []offsets.Group) error {
 	var err error
-	if r.ranges, err = offsets.Ranges(ctx, r.dst, slices.Sorted(maps.Keys(r.topics))); err != nil {
+	if r.ranges, err = offsets.Ranges(ctx, r.Destination, slices.Sorted(maps.Keys(r.topics))); err != nil {
 		// The partitions that are known go on.
 		r.errs = append(r.errs, fmt.Errorf("what is mirrored here: %w", err))
 	}
@@ -296,7 +265,7 @@ func (r *groupRound) decide(ctx context.Context, source []offsets.Group) error {
 		asked = append(asked, g)
 		facts = append(facts, r.facts(g, here[g.Name]))
 	}
-	verdicts, err := r.g.cfg.Policies.Groups(ctx, r.m.Question(r.g.cfg.ClusterID, r.why), facts)
+	verdicts, err := r.g.cfg.Policies.Groups(ctx, r.question(), facts)
 	if err != nil {
 		return err
 	}
@@ -321,7 +290,7 @@ func (r *groupRound) decide(ctx context.Context, source []offsets.Group) error {
 // readHere returns this cluster's groups of the names of source, with what they have committed.
 // Those of another type have no offsets: nothing is committed for them.
 func (r *groupRound) readHere(ctx context.Context, source []offsets.Group) (here map[string]offsets.Group, unread map[string]error, err error) {
-	listed, err := offsets.List(ctx, r.dst, r.g.cfg.Virtual.Is)
+	listed, err := offsets.List(ctx, r.Destination, r.g.cfg.Virtual.Is)
 	if err != nil {
 		// A broker that is down leads no groups for long. Whether a group that is not listed has
 		// members its coordinator says when something is committed.
@@ -341,7 +310,7 @@ func (r *groupRound) readHere(ctx context.Context, source []offsets.Group) (here
 			ask = append(ask, h)
 		}
 	}
-	filled, unread := offsets.Fetch(ctx, r.dst, ask)
+	filled, unread := offsets.Fetch(ctx, r.Destination, ask)
 	for _, g := range filled {
 		here[g.Name] = g
 	}
@@ -425,7 +394,7 @@ func (r *groupRound) commit(ctx context.Context) {
 			moves = append(moves, &p.Moves[i])
 		}
 	}
-	if err := offsets.Epochs(ctx, r.dst, r.ranges, moves); err != nil {
+	if err := offsets.Epochs(ctx, r.Destination, r.ranges, moves); err != nil {
 		r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("some offsets are committed without a leader epoch: %v", err))
 	}
 	for chunk := range slices.Chunk(r.plans, groupsBetweenLooks) {
@@ -443,7 +412,7 @@ func (r *groupRound) look(ctx context.Context) error {
 	if r.why == policyv1.Round_STOP {
 		return ctx.Err()
 	}
-	now, err := r.g.cfg.Mirrors.Mirror(ctx, r.m.Name)
+	now, err := r.Mirrors.Mirror(ctx, r.m.Name)
 	if err != nil {
 		return err
 	}
@@ -472,7 +441,7 @@ func (r *groupRound) commitSome(ctx context.Context, plans []*offsets.Plan) {
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			done, err := offsets.Commit(ctx, r.dst, p.Group, p.Moves)
+			done, err := offsets.Commit(ctx, r.Destination, p.Group, p.Moves)
 			if err != nil && !errors.Is(err, offsets.ErrActive) {
 				err = fmt.Errorf("commit: %w", err)
 			}
@@ -498,7 +467,7 @@ func (r *groupRound) lookAgain(ctx context.Context, plans []*offsets.Plan) []out
 	for i, p := range plans {
 		out[i].asked = p.Moves
 	}
-	failed := offsets.LookAgain(ctx, r.dst, plans)
+	failed := offsets.LookAgain(ctx, r.Destination, plans)
 	for i, p := range plans {
 		if err := failed[p.Group.Name]; err != nil {
 			out[i].err = fmt.Errorf("its offsets here: %w", err)
@@ -511,7 +480,7 @@ func (r *groupRound) lookAgain(ctx context.Context, plans []*offsets.Plan) []out
 
 // took records what has become of a plan.
 func (r *groupRound) took(p *offsets.Plan, o outcome) {
-	name, now, ledger := p.Group.Name, r.g.now(), r.g.cfg.Ledger
+	name, now := p.Group.Name, r.g.now()
 	undone := r.undone(o)
 	for _, k := range p.Kept {
 		if k.Here >= 0 && !undone[k.Topic] {
@@ -536,7 +505,7 @@ func (r *groupRound) took(p *offsets.Plan, o outcome) {
 	}
 	r.change(p, o.done)
 	if o.err == nil && len(p.Same)+len(o.done) > 0 {
-		ledger.Applied(r.m.Name, policy.Groups, name)
+		r.applied(name, nil)
 	}
 	switch {
 	case errors.Is(o.err, offsets.ErrActive):
@@ -591,7 +560,7 @@ func (r *groupRound) change(p *offsets.Plan, moves []offsets.Move) {
 	if n > shown {
 		text = append(text, fmt.Sprintf("and %d more", n-shown))
 	}
-	r.report.Changes = append(r.report.Changes, Change{Item: p.Group.Name, Verb: "set", Detail: strings.Join(text, ", ")})
+	r.tell("set", []string{p.Group.Name}, strings.Join(text, ", "))
 }
 
 func keptText(kept []offsets.Kept) string {
@@ -613,13 +582,4 @@ func keptText(kept []offsets.Kept) string {
 		text = append(text, fmt.Sprintf("%s-%d: %s", k.Topic, k.Partition.Partition, k.Reason))
 	}
 	return strings.Join(text, "; ")
-}
-
-// joined bounds what is said of a round in which everything fails.
-func joined(errs []error) error {
-	const shown = 5
-	if len(errs) > shown {
-		errs = append(slices.Clone(errs[:shown]), fmt.Errorf("and %d more", len(errs)-shown))
-	}
-	return errors.Join(errs...)
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/syncs/offsets"
 )
 
@@ -280,16 +279,12 @@ func (r *groupRound) releaseIf(over func(id, group string) bool) {
 	}
 }
 
-// own writes down what has become this mirror's, and what has ceased to be, also when the round
-// was ended.
-func (r *groupRound) own(ctx context.Context) {
+// record writes down what has become this mirror's, and what has ceased to be.
+func (r *groupRound) record(ctx context.Context) {
 	if len(r.add)+len(r.remove) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownTimeout)
-	defer cancel()
-	add, remove := slices.Sorted(maps.Keys(r.add)), slices.Sorted(maps.Keys(r.remove))
-	if err := r.g.cfg.Mirrors.Own(ctx, r.m.Name, policy.Groups, add, remove); err != nil {
+	if err := r.own(ctx, slices.Sorted(maps.Keys(r.add)), slices.Sorted(maps.Keys(r.remove))); err != nil {
 		r.errs = append(r.errs, err)
 	}
 }

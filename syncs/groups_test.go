@@ -73,7 +73,8 @@ func newGroupRig(t *testing.T) *groupRig {
 // restart makes the sync anew: what it remembers is gone.
 func (r *groupRig) restart() {
 	r.sync = NewGroups(GroupsConfig{
-		Destination: r.dst, ClusterID: "here", Virtual: 1000, Mirrors: r.mirrors, Policies: r, Ledger: r.ledger, Log: slog.New(slog.DiscardHandler),
+		Here:    Here{Destination: r.dst, ClusterID: "here", Mirrors: r.mirrors, Ledger: r.ledger, Log: slog.New(slog.DiscardHandler)},
+		Virtual: 1000, Policies: r,
 	})
 	r.sync.now = func() time.Time { return time.Now().Add(r.later) }
 }

@@ -3,7 +3,6 @@ package syncs
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -21,13 +20,8 @@ type QuotaPolicies interface {
 
 // QuotasConfig is what Quotas needs.
 type QuotasConfig struct {
-	// Destination is a client of this cluster, around the proxies.
-	Destination *kgo.Client
-	ClusterID   string
-	Mirrors     Mirrors
-	Policies    QuotaPolicies
-	Ledger      *policy.Ledger
-	Log         *slog.Logger
+	Here
+	Policies QuotaPolicies
 	// AllowHosts lets quotas of ip addresses through.
 	AllowHosts bool
 }
@@ -54,17 +48,14 @@ func NewQuotas(cfg QuotasConfig) *Quotas {
 func (*Quotas) Kind() policy.Kind { return policy.Quotas }
 
 // Wanted implements Sync.
-func (*Quotas) Wanted(m Mirror) bool {
-	q := m.Question("", policyv1.Round_REFRESH)
-	return len(policy.Names(q.Config, policy.Quotas)) > 0 && (!m.Config.QuotasInclude.Empty() || !policy.BuiltInOnly(q.Config, policy.Quotas))
-}
+func (*Quotas) Wanted(m Mirror) bool { return m.asks(policy.Quotas, !m.Config.QuotasInclude.Empty()) }
 
 // Sync implements Sync.
 func (s *Quotas) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policyv1.Round_Why) (Report, error) {
 	if m.Ended {
 		return Report{Note: m.ended(policy.Quotas)}, nil
 	}
-	r := &quotaRound{s: s, m: m, src: src, dry: why == policyv1.Round_DRY_RUN || why == policyv1.Round_EXPLAIN}
+	r := &quotaRound{round: round{Here: s.cfg.Here, kind: policy.Quotas, m: m, why: why}, s: s, src: src}
 	var err error
 	if r.source, r.report.Skipped, err = readQuotas(ctx, src); err != nil {
 		s.doubts.forget(m.Name)
@@ -73,7 +64,7 @@ func (s *Quotas) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policy
 	if r.here, _, err = readQuotas(ctx, s.cfg.Destination); err != nil {
 		return Report{}, fmt.Errorf("here: %w", err)
 	}
-	if err := r.decide(ctx, m.Question(s.cfg.ClusterID, why)); err != nil {
+	if err := r.decide(ctx); err != nil {
 		return Report{}, err
 	}
 	return r.run(ctx)
@@ -81,12 +72,10 @@ func (s *Quotas) Sync(ctx context.Context, m Mirror, src *kgo.Client, why policy
 
 // quotaRound is one run for one mirror.
 type quotaRound struct {
+	round
 	s            *Quotas
-	m            Mirror
 	src          *kgo.Client
-	dry          bool
 	source, here map[string]quota
-	report       Report
 
 	facts diffFacts
 	want  map[string]quota
@@ -95,16 +84,13 @@ type quotaRound struct {
 }
 
 // decide asks the policies, and keeps within what they cannot widen.
-func (r *quotaRound) decide(ctx context.Context, q policy.Question) error {
+func (r *quotaRound) decide(ctx context.Context) error {
 	r.want = map[string]quota{}
-	r.facts = diffFacts{
-		mirror: r.m.Name, wanted: map[string]bool{}, settled: map[string]bool{}, stale: map[string]bool{}, here: map[string]bool{},
-		owned: r.s.cfg.Mirrors.Owned(r.m.Name, policy.Quotas), elsewhere: r.s.cfg.Mirrors.OwnedElsewhere(r.m.Name, policy.Quotas),
-	}
+	r.facts = r.newFacts()
 	for item := range r.here {
 		r.facts.here[item] = true
 	}
-	r.first = r.s.cfg.Mirrors.OwnedFirst(r.m.Name, policy.Quotas)
+	r.first = r.Mirrors.OwnedFirst(r.m.Name, policy.Quotas)
 	items := slices.Sorted(maps.Keys(r.source))
 	facts := make([]*policyv1.QuotaFacts, len(items))
 	for i, item := range items {
@@ -114,7 +100,7 @@ func (r *quotaRound) decide(ctx context.Context, q policy.Question) error {
 		}
 		_, facts[i].Owned = r.facts.owned[item]
 	}
-	verdicts, err := r.s.cfg.Policies.Quotas(ctx, q, facts)
+	verdicts, err := r.s.cfg.Policies.Quotas(ctx, r.question(), facts)
 	if err != nil {
 		return err
 	}
@@ -126,14 +112,7 @@ func (r *quotaRound) decide(ctx context.Context, q policy.Question) error {
 
 // take takes the verdict on one quota of the source.
 func (r *quotaRound) take(item string, v policy.QuotaVerdict) {
-	switch {
-	case v.Undecided:
-		r.facts.undecided = true
-	case v.Stale:
-		r.facts.stale[item] = true
-	default:
-		r.facts.settled[item] = true // unless it is wanted
-	}
+	r.facts.decided(item, v.Verdict)
 	if !v.Accepted {
 		r.report.Skipped = append(r.report.Skipped, Skip{item, v.Reason})
 		return
@@ -163,31 +142,17 @@ func (r *quotaRound) take(item string, v policy.QuotaVerdict) {
 	}
 }
 
-func (r *quotaRound) skip(item, why string) {
-	r.report.Skipped = append(r.report.Skipped, Skip{item, why})
-	if !r.dry {
-		r.s.cfg.Ledger.Skipped(r.m.Name, policy.Quotas, item, why)
-	}
-}
-
 func (r *quotaRound) run(ctx context.Context) (Report, error) {
 	d := compare(r.facts)
-	if r.dry {
-		for _, item := range d.create {
-			r.tell("create", item, fmt.Sprintf("set to %v", r.want[item].value))
+	if !r.acts() {
+		for _, item := range slices.Concat(d.create, r.set) {
+			r.tellSet(item, r.want[item].value)
 		}
-		for _, item := range r.set {
-			r.tell("set", item, fmt.Sprintf("from %v to %v", r.here[item].value, r.want[item].value))
-		}
-		for _, item := range d.remove {
-			r.tell("remove", item, "the policies refuse it now")
-		}
-		for _, item := range r.leave(d.gone) {
-			r.tell("remove", item, "the source does not have it any more")
-		}
+		r.tell("remove", d.remove, "the policies refuse it now")
+		r.tell("remove", r.leave(d.gone), "the source does not have it any more")
 		return r.report, nil
 	}
-	r.s.cfg.Ledger.Only(r.m.Name, policy.Quotas, func(item string) bool { _, there := r.source[item]; return there })
+	r.Ledger.Only(r.m.Name, policy.Quotas, func(item string) bool { _, there := r.source[item]; return there })
 	for item, q := range r.want {
 		if here, ok := r.here[item]; ok && here.value == q.value {
 			r.applied(item, nil)
@@ -210,7 +175,7 @@ func (r *quotaRound) run(ctx context.Context) (Report, error) {
 		r.report.Warnings = append(r.report.Warnings, warning)
 	}
 	if left := r.leave(gone); len(left) < len(gone) {
-		r.s.cfg.Log.Warn("client quotas that the source does not have any more stay here, and are not the mirror's any more: topics of it are stopped", "mirror", r.m.Name, "quotas", gone)
+		r.Log.Warn("client quotas that the source does not have any more stay here, and are not the mirror's any more: topics of it are stopped", "mirror", r.m.Name, "quotas", gone)
 		d.disown, gone = append(d.disown, gone...), left
 	}
 	err = r.change(ctx, d, gone)
@@ -229,8 +194,7 @@ func (r *quotaRound) leave(gone []string) []string {
 
 // change brings this cluster to what it should be. What is not done is found by the next round.
 func (r *quotaRound) change(ctx context.Context, d diff, gone []string) error {
-	mirrors, name := r.s.cfg.Mirrors, r.m.Name
-	if err := mirrors.Own(ctx, name, policy.Quotas, slices.Concat(d.create, d.adopt), nil); err != nil {
+	if err := r.Mirrors.Own(ctx, r.m.Name, policy.Quotas, slices.Concat(d.create, d.adopt), nil); err != nil {
 		return err
 	}
 	var changes []quotaChange
@@ -249,7 +213,7 @@ func (r *quotaRound) change(ctx context.Context, d diff, gone []string) error {
 		var results []error
 		if err == nil {
 			asked += len(part)
-			results, err = alterQuotas(ctx, r.s.cfg.Destination, part)
+			results, err = alterQuotas(ctx, r.Destination, part)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -271,20 +235,16 @@ func (r *quotaRound) change(ctx context.Context, d diff, gone []string) error {
 		}
 	}
 	if len(r.report.Changes) > 0 {
-		r.s.cfg.Log.Info("client quotas of a mirror were changed here as at its source", "mirror", name, "changes", len(r.report.Changes))
+		r.Log.Info("client quotas of a mirror were changed here as at its source", "mirror", r.m.Name, "changes", len(r.report.Changes))
 	}
-	// Also when the round is given up.
-	keep, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownTimeout)
-	defer cancel()
-	errs = append(errs, mirrors.Own(keep, name, policy.Quotas, nil, forget))
-	return firstErrors(errs)
+	return firstErrors(append(errs, r.own(ctx, nil, forget)), maxErrors)
 }
 
 // changed keeps what became of a change, and tells whether the mirror does not own the quota any more.
 func (r *quotaRound) changed(c quotaChange, item string, err error) (giveUp bool) {
 	if c.remove {
 		if err == nil {
-			r.tell("remove", item, "")
+			r.tell("remove", []string{item}, "")
 		}
 		return err == nil
 	}
@@ -296,23 +256,16 @@ func (r *quotaRound) changed(c quotaChange, item string, err error) (giveUp bool
 		return true // so that it is not taken for our own when somebody sets it
 	case err != nil:
 		return false
-	case there:
-		r.tell("set", item, fmt.Sprintf("from %v to %v", r.here[item].value, c.value))
-	default:
-		r.tell("create", item, fmt.Sprintf("set to %v", c.value))
 	}
+	r.tellSet(item, c.value)
 	return false
 }
 
-// applied tells the ledger what became of a quota.
-func (r *quotaRound) applied(item string, err error) {
-	if err != nil {
-		r.s.cfg.Ledger.Failed(r.m.Name, policy.Quotas, item, err)
+// tellSet tells that a quota was or would be set.
+func (r *quotaRound) tellSet(item string, value float64) {
+	if here, there := r.here[item]; there {
+		r.tell("set", []string{item}, fmt.Sprintf("from %v to %v", here.value, value))
 	} else {
-		r.s.cfg.Ledger.Applied(r.m.Name, policy.Quotas, item)
+		r.tell("create", []string{item}, fmt.Sprintf("set to %v", value))
 	}
-}
-
-func (r *quotaRound) tell(verb, item, detail string) {
-	r.report.Changes = append(r.report.Changes, Change{Item: item, Verb: verb, Detail: detail})
 }

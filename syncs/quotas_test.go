@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -37,41 +36,23 @@ func (p *quotaRules) Quotas(_ context.Context, _ policy.Question, facts []*polic
 
 type quotaRig struct {
 	*Quotas
-	t        *testing.T
-	src, dst *cluster
-	mirrors  *fakeMirrors
+	diffRig
 	policies *quotaRules
-	ledger   *policy.Ledger
 }
 
 func newQuotaRig(t *testing.T) *quotaRig {
 	t.Helper()
-	r := &quotaRig{t: t, src: newCluster(t), dst: newCluster(t), ledger: policy.NewLedger(), policies: &quotaRules{}}
-	r.mirrors = newMirrors(testMirror(t, "m", "there", config.QuotasIncludeKey, ".*", "mirror.policy.quotas", "built-in"))
-	r.Quotas = NewQuotas(QuotasConfig{
-		Destination: r.dst.cl, ClusterID: "here", Mirrors: r.mirrors, Policies: r.policies, Ledger: r.ledger, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
+	r := &quotaRig{diffRig: newDiffRig(t, config.QuotasIncludeKey, ".*", "mirror.policy.quotas", "built-in"), policies: &quotaRules{}}
+	r.Quotas = NewQuotas(QuotasConfig{Here: r.here(), Policies: r.policies})
 	r.doubts.look, r.doubts.patience, r.changeEvery = time.Millisecond, 0, time.Millisecond
 	return r
 }
 
-func (r *quotaRig) try(why policyv1.Round_Why) (Report, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	defer cancel()
-	m, err := r.mirrors.Mirror(ctx, "m")
-	if err != nil {
-		return Report{}, err
-	}
-	return r.Sync(ctx, m, r.src.cl, why)
-}
+func (r *quotaRig) try(why policyv1.Round_Why) (Report, error) { return r.run(r.Quotas, why) }
 
 func (r *quotaRig) round() Report {
 	r.t.Helper()
-	report, err := r.try(policyv1.Round_REFRESH)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return report
+	return r.refresh(r.Quotas)
 }
 
 func (c *cluster) alter(changes ...quotaChange) {

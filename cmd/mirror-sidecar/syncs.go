@@ -32,14 +32,11 @@ func newSyncer(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, co
 	if err != nil {
 		return nil, fmt.Errorf("client for this cluster's brokers: %w", err)
 	}
+	common := syncs.Here{Destination: here, ClusterID: c.id, Mirrors: co, Ledger: policies.Ledger(), Log: log}
 	s := syncs.New(syncs.Config{Interval: cfg.RefreshInterval, Source: syncs.KafkaSource(cfg.Providers, c.home.ID)}, co, policies.Ledger(), log,
-		syncs.NewGroups(syncs.GroupsConfig{Destination: here, ClusterID: c.id, Virtual: cfg.VirtualOffset, Mirrors: co, Policies: policies, Ledger: policies.Ledger(), Log: log}),
-		syncs.NewACLs(syncs.ACLsConfig{
-			Destination: here, ClusterID: c.id, Mirrors: co, Policies: policies, Ledger: policies.Ledger(), Log: log, AllowHosts: cfg.AllowHostRulesIgnored,
-		}),
-		syncs.NewQuotas(syncs.QuotasConfig{
-			Destination: here, ClusterID: c.id, Mirrors: co, Policies: policies, Ledger: policies.Ledger(), Log: log, AllowHosts: cfg.AllowHostRulesIgnored,
-		}),
+		syncs.NewGroups(syncs.GroupsConfig{Here: common, Virtual: cfg.VirtualOffset, Policies: policies}),
+		syncs.NewACLs(syncs.ACLsConfig{Here: common, Policies: policies, AllowHosts: cfg.AllowHostRulesIgnored}),
+		syncs.NewQuotas(syncs.QuotasConfig{Here: common, Policies: policies, AllowHosts: cfg.AllowHostRulesIgnored}),
 	)
 	co.UseSyncs(s)
 	lc.Append(fx.Hook{OnStart: s.Start, OnStop: func(ctx context.Context) error {
