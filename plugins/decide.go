@@ -7,21 +7,15 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 )
 
-// What a decision's texts may have, in bytes.
-const (
-	maxRule   = 256
-	maxReason = 1024
-)
-
 // Accept is the decision to mirror. rule is the policy's own name of what decided, reason a sentence
 // for whoever asks why; what is too long is cut.
 func Accept(rule, reason string) *policyv1.Decision {
-	return &policyv1.Decision{Verdict: policyv1.Decision_ACCEPT, Rule: cut(rule, maxRule), Reason: cut(reason, maxReason)}
+	return &policyv1.Decision{Verdict: policyv1.Decision_ACCEPT, Rule: cut(rule, policyv1.MaxRule), Reason: cut(reason, policyv1.MaxReason)}
 }
 
 // Refuse is the decision to leave out.
 func Refuse(rule, reason string) *policyv1.Decision {
-	return &policyv1.Decision{Verdict: policyv1.Decision_REFUSE, Rule: cut(rule, maxRule), Reason: cut(reason, maxReason)}
+	return &policyv1.Decision{Verdict: policyv1.Decision_REFUSE, Rule: cut(rule, policyv1.MaxRule), Reason: cut(reason, policyv1.MaxReason)}
 }
 
 // cut shortens a text at a whole character: names of groups and principals have no bound that a reason

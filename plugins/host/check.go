@@ -15,8 +15,6 @@ import (
 
 // What an answer may have.
 const (
-	maxRule     = 256
-	maxReason   = 1024
 	maxWarnings = 100
 	maxSubject  = 512
 	// maxValue of a config: Kafka's largest are lists of replicas.
@@ -45,11 +43,11 @@ func checkDecision(of string, d *policyv1.Decision) error {
 	default:
 		return nonsense("verdict %d on %q, which is neither ACCEPT nor REFUSE", d.GetVerdict(), of)
 	}
-	if len(d.GetRule()) > maxRule {
-		return nonsense("the rule that decided on %q has %d bytes, more than %d", of, len(d.GetRule()), maxRule)
+	if len(d.GetRule()) > policyv1.MaxRule {
+		return nonsense("the rule that decided on %q has %d bytes, more than %d", of, len(d.GetRule()), policyv1.MaxRule)
 	}
-	if len(d.GetReason()) > maxReason {
-		return nonsense("the reason for %q has %d bytes, more than %d", of, len(d.GetReason()), maxReason)
+	if len(d.GetReason()) > policyv1.MaxReason {
+		return nonsense("the reason for %q has %d bytes, more than %d", of, len(d.GetReason()), policyv1.MaxReason)
 	}
 	d.Rule, d.Reason = printable(d.GetRule()), printable(d.GetReason())
 	if strings.TrimSpace(d.GetReason()) == "" {
@@ -65,7 +63,7 @@ func checkWarnings(list []*policyv1.Warning) []*policyv1.Warning {
 		if i == maxWarnings-1 && len(list) > maxWarnings {
 			return append(out, &policyv1.Warning{Text: fmt.Sprintf("%d more warnings are left out", len(list)-i)})
 		}
-		if text := clip(w.GetText(), maxReason); strings.TrimSpace(text) != "" {
+		if text := clip(w.GetText(), policyv1.MaxReason); strings.TrimSpace(text) != "" {
 			out = append(out, &policyv1.Warning{Subject: clip(w.GetSubject(), maxSubject), Text: text})
 		}
 	}

@@ -356,7 +356,7 @@ func TestTexts(t *testing.T) {
 	if strings.ContainsAny(d.GetReason()+d.GetRule(), "\n\x1b\x07") || !strings.Contains(d.GetReason(), "and so on") {
 		t.Errorf("%q %q", d.GetRule(), d.GetReason())
 	}
-	if n := len(a.GetWarnings()); n != maxWarnings || len(a.GetWarnings()[0].GetText()) > maxReason || !strings.Contains(a.GetWarnings()[n-1].GetText(), "more warnings") {
+	if n := len(a.GetWarnings()); n != maxWarnings || len(a.GetWarnings()[0].GetText()) > policyv1.MaxReason || !strings.Contains(a.GetWarnings()[n-1].GetText(), "more warnings") {
 		t.Errorf("%d warnings, the last one %v", n, a.GetWarnings()[n-1])
 	}
 	before := p.Status()

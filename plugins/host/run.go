@@ -161,7 +161,7 @@ func (r *run) connect(ctx context.Context) error {
 func describe(resp *policyv1.DescribeResponse) (info, error) {
 	i := info{name: clip(resp.GetName(), 128), version: clip(resp.GetVersion(), 128)}
 	if why := resp.GetConfigError(); why != "" {
-		return i, fmt.Errorf("its configuration (plugin.<name>.config.*) is of no use to it: %s", clip(why, maxReason))
+		return i, fmt.Errorf("its configuration (plugin.<name>.config.*) is of no use to it: %s", clip(why, policyv1.MaxReason))
 	}
 	for _, k := range []policy.Kind{policy.Topics, policy.Configs, policy.ACLs, policy.Groups, policy.Quotas, policy.Events} {
 		if slices.Contains(resp.GetKinds(), string(k)) {
