@@ -566,7 +566,17 @@ func (f *franz) cluster(ctx context.Context) error {
 		_ = broker
 	}
 	f.see("log dirs", len(dirs))
-	producers, err := f.admin.DescribeProducers(ctx, s)
+	// The leader of before answers, too, until it has heard of the election.
+	var producers kadm.DescribedProducersTopics
+	err = harness.Await(ctx, stepLimit, func(ctx context.Context) (err error) {
+		if producers, err = f.admin.DescribeProducers(ctx, s); err != nil {
+			return err
+		}
+		if p := producers[topic].Partitions[0]; p.Err == nil && p.Leader != 2 {
+			return fmt.Errorf("broker %d leads", p.Leader)
+		}
+		return nil
+	})
 	f.outcome("producers", jsonOf(producers), err)
 	return nil
 }

@@ -29,7 +29,9 @@ type traffic struct {
 	last   time.Time // of an answer
 	gap    time.Duration
 	failed []error
-	read   map[string]int
+	read   map[string]int // by a group
+	alone  map[string]int // by a consumer without a group
+	ended  int            // sessions of the group
 	broken []error
 }
 
@@ -37,7 +39,7 @@ type traffic struct {
 func startTraffic(t *testing.T, e *env, topic string) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	f := &traffic{stop: cancel, read: map[string]int{}}
+	f := &traffic{stop: cancel, read: map[string]int{}, alone: map[string]int{}}
 	client := func(opts ...kgo.Opt) *kgo.Client {
 		cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(e.dst.Proxies()...))...)
 		if err != nil {
@@ -59,27 +61,36 @@ func startTraffic(t *testing.T, e *env, topic string) *traffic {
 		}
 		_ = producer.Flush(context.WithoutCancel(ctx))
 	})
-	consumer := client(kgo.ConsumeTopics(topic), kgo.ConsumerGroup(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	start := kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())
+	f.consume(ctx, client(kgo.ConsumeTopics(topic), kgo.ConsumerGroup(topic), start), f.read)
+	f.consume(ctx, client(kgo.ConsumeTopics(topic), start), f.alone)
+	t.Cleanup(func() { cancel(); f.done.Wait() })
+	f.flows(t)
+	return f
+}
+
+// consume counts in into what a consumer gets.
+func (f *traffic) consume(ctx context.Context, consumer *kgo.Client, into map[string]int) {
 	f.done.Go(func() {
 		defer consumer.Close()
 		for ctx.Err() == nil {
 			fetches := consumer.PollFetches(ctx)
 			f.mu.Lock()
-			fetches.EachRecord(func(r *kgo.Record) { f.read[string(r.Value)]++ })
+			fetches.EachRecord(func(r *kgo.Record) { into[string(r.Value)]++ })
 			fetches.EachError(func(_ string, _ int32, err error) {
-				// A session of a group that could not be joined is told of, and tried again: nothing
-				// has failed by it.
+				// A session of a group that ended is told of, and tried again: nothing has failed by it.
 				var session *kgo.ErrGroupSession
-				if ctx.Err() == nil && !errors.As(err, &session) {
+				switch {
+				case ctx.Err() != nil:
+				case errors.As(err, &session):
+					f.ended++
+				default:
 					f.broken = append(f.broken, err)
 				}
 			})
 			f.mu.Unlock()
 		}
 	})
-	t.Cleanup(func() { cancel(); f.done.Wait() })
-	f.flows(t)
-	return f
 }
 
 func (f *traffic) answered(err error) {
@@ -101,13 +112,13 @@ func (f *traffic) answered(err error) {
 func (f *traffic) flows(t *testing.T) {
 	t.Helper()
 	f.mu.Lock()
-	acked, read := f.acked, len(f.read)
+	acked, read, alone := f.acked, len(f.read), len(f.alone)
 	f.mu.Unlock()
 	eventually(t, "records are written and read", func(context.Context) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.acked < acked+50 || len(f.read) < read+50 {
-			return errors.Join(append([]error{fmt.Errorf("%d written, %d read", f.acked-acked, len(f.read)-read)}, f.failed...)...)
+		if f.acked < acked+50 || len(f.read) < read+50 || len(f.alone) < alone+50 {
+			return errors.Join(append([]error{fmt.Errorf("%d written, %d read by a group, %d without one", f.acked-acked, len(f.read)-read, len(f.alone)-alone)}, f.failed...)...)
 		}
 		return nil
 	})
@@ -122,7 +133,7 @@ func (f *traffic) longest() time.Duration {
 	return gap
 }
 
-// clean fails the test if anything failed, was lost or came twice.
+// clean fails the test if anything failed, was lost, or came twice where it may not.
 func (f *traffic) clean(t *testing.T) {
 	t.Helper()
 	f.mu.Lock()
@@ -131,26 +142,35 @@ func (f *traffic) clean(t *testing.T) {
 	eventually(t, "all that is written is read", func(context.Context) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.read) < want {
-			return fmt.Errorf("%d of %d", len(f.read), want)
+		if n := min(len(f.read), len(f.alone)); n < want {
+			return fmt.Errorf("%d of %d", n, want)
 		}
 		return nil
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t.Logf("%d records written, %d read, %d failed", f.acked, len(f.read), len(f.failed))
+	t.Logf("%d records written, %d read by a group, whose session ended %d times, %d without one, %d failed", f.acked, len(f.read), f.ended, len(f.alone), len(f.failed))
 	if len(f.failed) > 0 || len(f.broken) > 0 {
 		t.Errorf("%d writes failed, the first with %v; reading failed with %v", len(f.failed), errors.Join(f.failed[:min(1, len(f.failed))]...), errors.Join(f.broken...))
 	}
-	twice := 0
-	for _, n := range f.read {
-		if n > 1 {
-			twice++
+	if n := twice(f.alone); n > 0 {
+		t.Errorf("%d records were read twice", n)
+	}
+	// A member whose session ends reads again what it has not committed: a group reads at least
+	// once.
+	if n := twice(f.read); n > 0 && f.ended == 0 {
+		t.Errorf("%d records were read twice by a group whose session never ended", n)
+	}
+}
+
+// twice counts what was read more than once.
+func twice(read map[string]int) (n int) {
+	for _, times := range read {
+		if times > 1 {
+			n++
 		}
 	}
-	if twice > 0 {
-		t.Errorf("%d records were read twice", twice)
-	}
+	return n
 }
 
 // ordinary makes a topic that is not mirrored and that the first sidecar's broker leads.
