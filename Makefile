@@ -52,6 +52,7 @@ demo: build ## Mirror a live cluster onto another one, stop it, compare: prints 
 ##@ Tests
 
 .PHONY: test
+test: export BEGUN := $(shell date +%s)
 test: ## All that CI runs: format, vet, lint, short tests with -race, real-broker tests
 	@$(MAKE) --no-print-directory check-format vet
 	@$(MAKE) --no-print-directory test-race
@@ -70,7 +71,7 @@ test-race: ## The same with the race detector
 # sessions and restarts.
 .PHONY: test-real
 test-real: build ## Every test, on real brokers (JDK and Maven)
-	$(GO) test -count=1 -p 2 -timeout $(REAL_TIMEOUT) $$($(GO) list ./... | grep -Ev '$(LONG_PACKAGES)')
+	@GO=$(GO) REAL_TIMEOUT=$(REAL_TIMEOUT) ./scripts/test-real.sh $$($(GO) list ./... | grep -Ev '$(LONG_PACKAGES)')
 
 # The test binary is run by itself, so that the sum is the last line.
 CONFORMANCE_PAIRS ?= 4.4/4.4,4.4/3.9,4.3/4.4,4.3/3.9
