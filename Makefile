@@ -131,6 +131,7 @@ versions: ## Every destination and source version, upgrades under load: a table 
 	@mkdir -p $(BUILD)/reports
 	MIRROR_FULL=1 MIRROR_VERSIONS_DOC=1 MIRROR_VERSIONS_REPORT=$(abspath $(BUILD))/reports/versions.json $(GO) test ./test/versions -count=1 -v -timeout 90m
 	MIRROR_FULL=1 $(GO) test ./test/e2e -run TestMirror43 -count=1 -v -timeout 20m
+	MIRROR_FULL=1 $(GO) test ./test/harness -run TestCluster -count=1 -v -timeout 20m
 
 .PHONY: clients
 clients: build ## Every stock client and command-line tool, straight at the brokers and through the proxies: must see the same (10 minutes)

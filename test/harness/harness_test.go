@@ -37,13 +37,17 @@ func TestCluster(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		cfg  Config
+		long bool // the tests of other packages start one like it, too
 	}{
-		{"combined 4.4", Config{Version: Version44, Brokers: 2}},
-		{"separate 4.4", Config{Version: Version44, Brokers: 2, Controllers: 1, FirstID: 5}},
-		{"combined 4.3", Config{Version: Version43, Brokers: 2, Format: []string{"--release-version", "4.3"}}},
-		{"combined 3.9", Config{Version: Version39, Brokers: 2}},
+		{name: "combined 4.4", cfg: Config{Version: Version44, Brokers: 2}, long: true},
+		{name: "separate 4.4", cfg: Config{Version: Version44, Brokers: 2, Controllers: 1, FirstID: 5}},
+		{name: "combined 4.3", cfg: Config{Version: Version43, Brokers: 2, Format: []string{"--release-version", "4.3"}}, long: true},
+		{name: "combined 3.9", cfg: Config{Version: Version39, Brokers: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.long && !Full() {
+				t.Skip("in the long form")
+			}
 			tt.cfg.Log = testLog(t)
 			// A restart waits for this; see Node.Start.
 			tt.cfg.Properties = map[string]string{"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "1000"}
