@@ -100,6 +100,9 @@ func (m *Mirror) Options(v Providers) ([]kgo.Opt, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := v.readable(p); err != nil {
+		return nil, err
+	}
 	opts, err := ClientOptions(p)
 	if err != nil {
 		return nil, err

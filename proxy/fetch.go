@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"net"
 	"slices"
 	"time"
@@ -354,11 +356,71 @@ func (c *conn) virtualFetch(r *request) (exchange, error) {
 }
 
 // redirectFetch tells a consumer that came around the proxy which real replica to read
-// from. The real broker asks its own questions about the consumer's rights there.
+// from. What exists and who leads it is told only of what the consumer may read: the home broker is
+// asked on the consumer's own connection, and what it refuses is its answer.
 func (c *conn) redirectFetch(r *request, req *kmsg.FetchRequest) exchange {
+	if req.SessionID != 0 {
+		// There are no sessions here, so that this is another listener's.
+		resp := kmsg.NewPtrFetchResponse()
+		resp.ErrorCode = errFetchSessionIDNotFound
+		return c.local(r.header, resp)
+	}
+	ex := relayed(r.header)
+	var judged *kmsg.FetchResponse
+	ex.converse = func(ctx context.Context, up *conversation) error {
+		got, err := up.request(ctx, readRights(req))
+		if err != nil {
+			return fmt.Errorf("ask what the consumer may read: %w", err)
+		}
+		judged = got.(*kmsg.FetchResponse)
+		c.authority.authenticated.Store(true)
+		return nil
+	}
+	ex.answer = func(context.Context) (net.Buffers, error) { return responseFrame(c.redirected(req, judged), r.header) }
+	return ex
+}
+
+// readRights asks what of a Fetch a consumer may read, and for no records: no log has the offset.
+func readRights(of *kmsg.FetchRequest) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version = of.Version
+	req.MaxBytes = 1
+	req.SessionEpoch = -1 // no session
+	for _, t := range of.Topics {
+		rt := kmsg.NewFetchRequestTopic()
+		rt.Topic, rt.TopicID = t.Topic, t.TopicID
+		for _, p := range t.Partitions {
+			rp := kmsg.NewFetchRequestTopicPartition()
+			rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = p.Partition, math.MaxInt64, 1
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		req.Topics = append(req.Topics, rt)
+	}
+	return req
+}
+
+// redirected is the answer to a consumer of whose Fetch the home broker has judged.
+func (c *conn) redirected(req *kmsg.FetchRequest, judged *kmsg.FetchResponse) *kmsg.FetchResponse {
+	type asked struct {
+		topic     string
+		id        ids.UUID
+		partition int32
+	}
+	refused := make(map[asked]int16)
+	for _, t := range judged.Topics {
+		for _, p := range t.Partitions {
+			switch p.ErrorCode {
+			case errTopicAuthorization, errUnknownTopicID, errUnknownTopicOrPartition:
+				refused[asked{t.Topic, t.TopicID, p.Partition}] = p.ErrorCode
+			}
+		}
+	}
 	resp := refuseFetch(req, func(id ids.UUID, topic string, out *kmsg.FetchResponseTopicPartition) int16 {
+		if code := refused[asked{topic, id, out.Partition}]; code != errNone {
+			return code
+		}
 		missing := errUnknownTopicID
-		if r.version < 13 {
+		if req.Version < 13 {
 			missing = errUnknownTopicOrPartition
 			id, _ = c.p.deps.View.Topic(topic)
 		}
@@ -366,13 +428,13 @@ func (c *conn) redirectFetch(r *request, req *kmsg.FetchRequest) exchange {
 		if part == nil {
 			return missing
 		}
-		return c.redirect(r.version, part, out)
+		return c.redirect(req.Version, part, out)
 	})
-	if req.SessionID != 0 {
-		// There are no sessions here, so that this is another listener's.
-		resp.ErrorCode, resp.Topics = errFetchSessionIDNotFound, nil
+	resp.ErrorCode, resp.ThrottleMillis = judged.ErrorCode, judged.ThrottleMillis
+	if resp.ErrorCode != errNone {
+		resp.Topics = nil
 	}
-	return c.local(r.header, resp)
+	return resp
 }
 
 func (c *conn) redirect(version int16, part *metadata.Partition, out *kmsg.FetchResponseTopicPartition) int16 {

@@ -520,14 +520,26 @@ func TestConsumersAreRedirected(t *testing.T) {
 	waiting := mirrorPart("w", topicID(3), 0)
 	waiting.ISR = []int32{10001}
 	view.put(waiting)
-	b := brokerForWrites(t)
+	view.put(mirrorPart("denied", topicID(4), 0))
+	b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+		r := req.(*kmsg.FetchRequest)
+		return refuseFetch(r, func(id ids.UUID, topic string, out *kmsg.FetchResponseTopicPartition) int16 {
+			if out.Partition != 0 || r.ReplicaID >= 0 || r.ReplicaState.ID >= 0 || r.MaxWaitMillis > 0 || r.SessionEpoch != -1 {
+				t.Errorf("asked %+v", r)
+			}
+			if topic == "denied" || id == topicID(4) {
+				return errTopicAuthorization
+			}
+			return errOffsetOutOfRange
+		})
+	}))
 	s := setup{view: view}
 	s.cfg.Virtual = true
 	_, addr := s.start(t, b)
 	for _, version := range []int16{11, 12, 13, 16} {
 		req := kmsg.NewPtrFetchRequest()
 		req.Version = version
-		for _, topic := range []string{"m", "o", "w", "none"} {
+		for _, topic := range []string{"m", "o", "w", "none", "denied"} {
 			rt := kmsg.NewFetchRequestTopic()
 			rt.Topic = topic
 			rt.TopicID, _ = view.Topic(topic)
@@ -545,6 +557,10 @@ func TestConsumersAreRedirected(t *testing.T) {
 		}
 		if at(1).ErrorCode != errNotLeaderOrFollower || at(2).ErrorCode != errNotLeaderOrFollower || at(3).ErrorCode != missing {
 			t.Errorf("v%d: %+v %+v %+v", version, at(1), at(2), at(3))
+		}
+		// Who may not read a topic is told neither that it exists nor who leads it.
+		if p := at(4); p.ErrorCode != errTopicAuthorization || p.PreferredReadReplica != -1 || p.CurrentLeader.LeaderID != -1 {
+			t.Errorf("v%d: %+v", version, p)
 		}
 	}
 }
