@@ -60,7 +60,7 @@ type Sidecar struct {
 	MaxConnections, MaxConnectionsPerIP int
 	MaxConnectionsPerIPOverrides        map[netip.Addr]int
 	MaxConnectionRate                   int // a second
-	MaxIdle, MaxStall                   time.Duration
+	MaxIdle, MaxStall, MaxLogin         time.Duration
 	MaxRequest                          int // bytes
 
 	StatePartitions        int32
@@ -254,6 +254,7 @@ func sidecarKeys() []sidecarKey {
 		k("max.connection.creation.rate", strconv.Itoa(math.MaxInt32), "connections that are accepted in a second; more wait", intKey(1, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxConnectionRate })),
 		k("connections.max.idle.ms", "600000", "how long nothing may move on a connection before it is closed", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxIdle })),
 		k("connections.max.stall.ms", "30000", "how long a client may send nothing more of a request that it has begun", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxStall })),
+		k("connections.max.login.ms", "30000", "how long a client may take to log in, where the broker's listener has SASL", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxLogin })),
 		k("socket.request.max.bytes", strconv.Itoa(100<<20), "largest request", intKey(1, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxRequest })),
 		k("state.encryption.key.file", "", "file with the key that encrypts secrets in the state topic", func(s *Sidecar, v string) error { s.StateEncryptionKeyFile = v; return nil }),
 		k("log.level", "info", "debug, info, warn or error", func(s *Sidecar, v string) error {
@@ -436,18 +437,15 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	// Expanded after the rest is known to be right: the allowed paths are keys too. The
 	// sidecar's own file is the operator's, but one rule for all is easier to reason about.
 	for _, sec := range slices.Concat([]Properties{s.Security, s.ControllerSecurity, s.InterBrokerSecurity, s.UpstreamKeystore}, slices.Collect(maps.Values(s.ListenerSecurity))) {
-		expanded, err := s.Providers.Expand(sec)
-		if err != nil {
+		if err := s.settle(sec); err != nil {
 			return nil, err
 		}
-		clear(sec)
-		maps.Copy(sec, expanded)
 	}
 	if err := s.finishPlugins(); err != nil {
 		return nil, err
 	}
 	for _, sec := range []Properties{s.Security, s.ControllerSecurity, s.InterBrokerSecurity} {
-		if _, err := ClientOptions(sec); err != nil {
+		if _, err := s.ClientOptions(sec); err != nil {
 			return nil, err
 		}
 	}

@@ -49,6 +49,7 @@ type conn struct {
 	bulk bool
 	// stateRights belongs to the reader; a conversation sets it while the reader waits.
 	stateRights stateRights
+	login       login
 	// behindSeen belongs to the reader.
 	behindSeen behindSeen
 	// leaderOnly is until when Fetch requests go without the client's rack, see fetch.go; 0: they
@@ -132,6 +133,14 @@ func (e *exchange) local() bool {
 	return e.answer != nil || e.converse != nil || e.hangUp != nil
 }
 
+// serve serves the connection from its first byte on.
+func (c *conn) serve() error {
+	if c.handshake() {
+		c.run()
+	}
+	return nil
+}
+
 // run serves the connection until it ends. It returns when all goroutines of the
 // connection have ended.
 func (c *conn) run() {
@@ -160,7 +169,7 @@ func (c *conn) run() {
 
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := c.write()
+		err := c.guarded(c.write)
 		if errors.Is(err, errDrained) {
 			c.linger()
 		}
@@ -169,7 +178,7 @@ func (c *conn) run() {
 		for range c.queue {
 		}
 	})
-	err = c.read()
+	err = c.guarded(c.read)
 	if !errors.Is(err, errDrained) {
 		c.close(err)
 	}
@@ -192,11 +201,13 @@ func (c *conn) logEnd() {
 	cause := context.Cause(c.ctx)
 	why := reasonOf(cause)
 	c.p.conn.end(why)
-	level := slog.LevelDebug
 	if why.fault() {
-		level = slog.LevelWarn
+		if others, ok := c.p.faults.allow(time.Now()); ok {
+			c.log.Warn("connection closed", "reason", why, "cause", cause, "not logged before", others)
+			return
+		}
 	}
-	c.log.Log(context.Background(), level, "connection closed", "reason", why, "cause", cause)
+	c.log.Debug("connection closed", "reason", why, "cause", cause)
 }
 
 // drain lets the connection end after the frame that is being read, if any, and after
@@ -281,6 +292,9 @@ func (c *conn) readFrame() error {
 		return because(reasonOversized, "request of %d bytes, at most %d are accepted (socket.request.max.bytes)", size, c.p.cfg.MaxFrame)
 	}
 	if c.tokens.pending() {
+		if size > maxLoginFrame {
+			return because(reasonOversized, "SASL token of %d bytes, at most %d are read", size, maxLoginFrame)
+		}
 		token, err := c.peekFrame(min(size, 1))
 		if err != nil {
 			return err
@@ -299,6 +313,11 @@ func (c *conn) readFrame() error {
 	h := fixedHeader(b)
 	r := c.p.rows[h.key]
 	c.p.deps.Metrics.Request(h.key, h.version, size)
+	if size > maxLoginFrame {
+		if err := c.large(h, size); err != nil {
+			return err
+		}
+	}
 	if r == nil {
 		return c.stream(relayed(h), size)
 	}
@@ -372,14 +391,18 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	// bounded by the number of connections.
 	large := size > readBuffer
 	if large {
-		if err := c.p.fits(r, size); err != nil {
-			return err
-		}
-		if err := c.introduced(h); err != nil {
-			return err
+		budget := c.p.logins
+		if !ofLogin(h.key) {
+			if err := c.p.fits(r, size); err != nil {
+				return err
+			}
+			if err := c.introduced(h); err != nil {
+				return err
+			}
+			budget = c.p.budget
 		}
 		var err error
-		if req.counted, err = c.acquire(c.p.budget, int64(size)); err != nil {
+		if req.counted, err = c.acquire(budget, int64(size)); err != nil {
 			return err
 		}
 		// Nobody holds for long what others wait for.
@@ -405,7 +428,7 @@ func (c *conn) intercept(r *row, h header, size int) error {
 	req.header = full
 	req.body = req.raw[sizeLen+full.size:]
 	c.clientID = full.clientID
-	if large && !r.pooled {
+	if large && !r.pooled && !ofLogin(h.key) {
 		if req.decoded, err = c.acquire(c.p.decoding, decodedWeight*int64(size)); err != nil {
 			return err
 		}
@@ -428,8 +451,8 @@ func (c *conn) intercept(r *row, h header, size int) error {
 		<-c.ctx.Done()
 		return context.Cause(c.ctx)
 	}
-	// Until it is answered, an exchange refers to what was made of its request.
-	ex.held = ex.held || large && (ex.local() || !r.pooled)
+	// Until it is answered, an exchange refers to what was made of its request. A stranger has one of them.
+	ex.held = ex.held || large && (ex.local() || !r.pooled) || !c.login.done.Load()
 	if err := c.enqueue(&ex); err != nil {
 		return err
 	}
@@ -577,6 +600,14 @@ func (c *conn) deliver(ex *exchange) error {
 	if !ex.raw {
 		if err := c.out.checkCorrelation(ex.correlation); err != nil {
 			return err
+		}
+	}
+	if !c.login.done.Load() {
+		switch {
+		case ex.raw:
+			c.login.accepted(size) // a broker that refuses one hangs up
+		case !ofLogin(ex.key):
+			c.login.done.Store(true) // a broker answers nothing else before
 		}
 	}
 	switch {

@@ -116,6 +116,7 @@ func (c *conn) authenticate(ctx context.Context, up *conversation) error {
 		return fmt.Errorf("ask whether the caller is authenticated: %w", err)
 	}
 	c.authority.authenticated.Store(true)
+	c.login.done.Store(true)
 	return nil
 }
 
@@ -145,6 +146,7 @@ func (c *conn) askFollower(ctx context.Context, up *conversation) (bool, error) 
 		for _, p := range t.Partitions {
 			if p.ErrorCode == errUnknownTopicID || p.ErrorCode == errUnknownTopicOrPartition {
 				c.authority.authenticated.Store(true)
+				c.login.done.Store(true)
 				c.authority.follower.Store(true)
 				return true, nil
 			}

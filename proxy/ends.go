@@ -25,6 +25,8 @@ const (
 	reasonOversized      reason = "oversized"       // a request above socket.request.max.bytes
 	reasonMalformed      reason = "malformed"       // a request that is none
 	reasonHandshake      reason = "tls_handshake"   // it failed
+	reasonNoLogin        reason = "no_login"        // within connections.max.login.ms
+	reasonPanic          reason = "panic"           // a mistake in the sidecar
 	reasonRefusedWrite   reason = "refused_write"   // with acks=0, as Kafka does
 	reasonDrained        reason = "drained"         // the sidecar ends, nothing was due
 	reasonStopped        reason = "stopped"         // the sidecar ends, and waited long enough
@@ -35,7 +37,7 @@ const (
 func reasons() []reason {
 	return []reason{
 		reasonClientClosed, reasonClientGone, reasonBrokerClosed, reasonUnreachable, reasonNoAnswer, reasonIdle, reasonSlowReader,
-		reasonStalledRequest, reasonOversized, reasonMalformed, reasonHandshake, reasonRefusedWrite, reasonDrained, reasonStopped, reasonError,
+		reasonStalledRequest, reasonOversized, reasonMalformed, reasonHandshake, reasonNoLogin, reasonPanic, reasonRefusedWrite, reasonDrained, reasonStopped, reasonError,
 	}
 }
 

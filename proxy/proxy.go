@@ -69,6 +69,10 @@ type Config struct {
 	DialTimeout time.Duration
 	// HandshakeTimeout bounds a client's TLS handshake; default 10 s.
 	HandshakeTimeout time.Duration
+	// SASL says that the broker's listener has SASL: whoever does not log in within LoginTimeout,
+	// TLS handshake included, is closed; default 30 s.
+	SASL         bool
+	LoginTimeout time.Duration
 }
 
 func (c *Config) defaults() error {
@@ -86,7 +90,8 @@ func (c *Config) defaults() error {
 	c.AnswerTimeout = cmpDefault(c.AnswerTimeout, time.Minute)
 	c.MaxStall = cmpDefault(c.MaxStall, 30*time.Second)
 	c.DialTimeout = cmpDefault(c.DialTimeout, 10*time.Second)
-	c.HandshakeTimeout = cmpDefault(c.HandshakeTimeout, 10*time.Second)
+	c.LoginTimeout = cmpDefault(c.LoginTimeout, 30*time.Second)
+	c.HandshakeTimeout = min(cmpDefault(c.HandshakeTimeout, 10*time.Second), c.LoginTimeout)
 	return nil
 }
 
@@ -112,12 +117,15 @@ type Proxy struct {
 	// budget is what large requests take of while they are in memory, decoding while they are
 	// decoded as well.
 	budget, decoding *semaphore.Weighted
+	// logins is what large requests of logins take of instead.
+	logins *semaphore.Weighted
 	// rewriters are those of rewriter, made once.
 	rewriters map[apiVersion]func(body []byte) (kmsg.Response, error)
 	// spliced counts the bytes that passed without coming into this process.
 	spliced atomic.Int64
-	// handshakes that failed are logged at a bounded rate: anybody can fail.
-	handshakes logLimit
+	// What anybody can bring about is logged at a bounded rate: handshakes that failed, connections that
+	// ended by a fault, panics.
+	handshakes, faults, panics logLimit
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -154,6 +162,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		conns:   make(map[*conn]struct{}),
 
 		decoding: semaphore.NewWeighted(cfg.BufferedBytes),
+		logins:   semaphore.NewWeighted(loginBytes),
 	}
 	p.conn = deps.Connections.of(cfg.Name)
 	p.rows = rowsFor(cfg, deps)
@@ -261,17 +270,23 @@ func (p *Proxy) add(nc net.Conn) {
 		log:    p.log.With("session", p.lastID, "client", from),
 		client: p.secured(sockets.Wrap(nc)),
 	}
+	c.login.begun = time.Now()
+	c.login.done.Store(!p.cfg.SASL)
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
 	p.conns[c] = struct{}{}
 	p.conn.begin()
 	p.wg.Go(func() {
-		if c.handshake() {
-			c.run()
+		defer func() {
+			p.deps.Limits.release(from)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			delete(p.conns, c)
+		}()
+		if err := c.guarded(c.serve); err != nil { // neither of its goroutines', which say so themselves
+			c.close(err)
+			c.hangUp()
+			c.logEnd()
 		}
-		p.deps.Limits.release(from)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.conns, c)
 	})
 }
 

@@ -48,12 +48,14 @@ func tokensOf(mechanism string) tokens {
 }
 
 func (c *conn) saslHandshake(r *request) (exchange, error) {
-	if r.version > 0 {
-		return r.forward(), nil
-	}
 	req, err := decode(r, kmsg.NewPtrSASLHandshakeRequest())
 	if err != nil {
 		return exchange{}, err
+	}
+	if r.version > 0 {
+		ex := r.forward()
+		c.agreed(&ex, req.Mechanism)
+		return ex, nil
 	}
 	// What follows is taken for tokens, and so for nobody's business here, only once the broker
 	// takes it for tokens as well: it refuses handshakes at any time and goes on to take requests.
@@ -67,6 +69,7 @@ func (c *conn) saslHandshake(r *request) (exchange, error) {
 		resp = got.(*kmsg.SASLHandshakeResponse)
 		if resp.ErrorCode == errNone {
 			c.tokens = tokensOf(req.Mechanism) // the reader waits
+			c.login.handshake(req.Mechanism)
 		}
 		return nil
 	}

@@ -51,6 +51,10 @@ func table() []row {
 			key: int16(kmsg.SASLHandshake), max: 1, at: atBoth, handle: (*conn).saslHandshake,
 			why: "version 0 is followed by tokens without request headers",
 		},
+		{
+			key: keySASLAuthenticate, max: 2, at: atBoth, handle: (*conn).saslAuthenticate,
+			why: "strangers are bounded until they have logged in",
+		},
 
 		// What tells clients of brokers and leaders.
 		{

@@ -51,7 +51,7 @@ func (p *Proxy) tune(c net.Conn) {
 // tend looks at the connections again and again, and ends those that stand still. It is one
 // goroutine for all, so that no connection needs a timer that each frame would have to set.
 func (p *Proxy) tend() {
-	every := max(min(p.cfg.MaxStall/4, p.cfg.MaxIdle/4, tendAtMost), time.Millisecond)
+	every := max(min(p.cfg.MaxStall/4, p.cfg.MaxIdle/4, p.cfg.LoginTimeout/4, tendAtMost), time.Millisecond)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var all []*conn
@@ -88,6 +88,9 @@ type vigil struct {
 
 // look returns why the connection has to end, nil if it need not.
 func (c *conn) look(now time.Time) error {
+	if err := c.login.late(now, c.p.cfg.LoginTimeout); err != nil {
+		return err
+	}
 	s, ok := stateOf(c.client)
 	if !ok {
 		s = socketState{received: c.watched.got.Load()}

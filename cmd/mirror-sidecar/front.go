@@ -121,7 +121,7 @@ func (r *front) open(ctx context.Context, home int32, listeners []config.ClientL
 			return err
 		}
 		pc := proxyConfig(r.cfg, home)
-		pc.Name, pc.TLS = name, secure
+		pc.Name, pc.TLS, pc.SASL = name, secure, r.cfg.UpstreamProtocol(name).SASL()
 		at := []string{l.Home}
 		pc.Dial = proxy.Dialer(func() []string { return at }, r.transport.relayClient(r.cfg.UpstreamProtocol(name)))
 		p, err := proxy.New(addressed(pc, l), r.late.Deps(proxy.Deps{
@@ -285,7 +285,7 @@ func proxyConfig(cfg *config.Sidecar, home int32) proxy.Config {
 	}
 	return proxy.Config{
 		IDs: cfg.VirtualOffset, Home: home, ReadOnlyError: code,
-		MaxFrame: cfg.MaxRequest, MaxIdle: cfg.MaxIdle, MaxStall: cfg.MaxStall,
+		MaxFrame: cfg.MaxRequest, MaxIdle: cfg.MaxIdle, MaxStall: cfg.MaxStall, LoginTimeout: cfg.MaxLogin,
 	}
 }
 

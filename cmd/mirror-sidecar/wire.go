@@ -63,7 +63,7 @@ func newMetrics() *prometheus.Registry {
 func newBuffers(cfg *config.Sidecar) *pool.Pool { return pool.New(cfg.BufferMemory) }
 
 func newControllers(lc fx.Lifecycle, cfg *config.Sidecar, t *transport, log *slog.Logger) (*controller.Client, error) {
-	opts, err := config.ClientOptionsVia(cfg.ControllerSecurity, t.controllers)
+	opts, err := config.ClientOptionsVia(cfg.Live(cfg.ControllerSecurity), t.controllers)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +91,11 @@ func newCluster(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, r *front
 		ctx, cancel = context.WithTimeout(r.ctx, bootstrapTimeout)
 	}
 	defer cancel()
-	opts, err := config.ClientOptionsVia(cfg.InterBrokerSecurity, t.among)
+	opts, err := config.ClientOptionsVia(cfg.Live(cfg.InterBrokerSecurity), t.among)
 	if err != nil {
 		return nil, err
 	}
-	homeOpts, err := config.ClientOptionsVia(cfg.Security, t.home)
+	homeOpts, err := config.ClientOptionsVia(cfg.Live(cfg.Security), t.home)
 	if err != nil {
 		return nil, err
 	}
@@ -565,7 +565,7 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 			behind = func() []string { return cfg.HomeBroker[:1] }
 		}
 		pc := proxyConfig(cfg, c.home.ID)
-		pc.ClusterID = c.id
+		pc.ClusterID, pc.SASL = c.id, stands.protocol.SASL()
 		pc.Name, pc.Virtual, pc.TLS, pc.Dial = name, true, secure, proxy.Dialer(behind, t.relayVirtual(cfg, stands))
 		if err := add(pc, addressOf(l)); err != nil {
 			return nil, err
