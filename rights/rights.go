@@ -20,6 +20,8 @@ type Operation int8
 
 // The operations that something here needs.
 const (
+	Read            Operation = 3
+	Write           Operation = 4
 	Create          Operation = 5
 	Delete          Operation = 6
 	Alter           Operation = 7
@@ -31,6 +33,10 @@ const (
 
 func (o Operation) String() string {
 	switch o {
+	case Read:
+		return "READ"
+	case Write:
+		return "WRITE"
 	case Create:
 		return "CREATE"
 	case Delete:
