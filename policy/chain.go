@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -40,19 +41,14 @@ type outcome[F any] struct {
 func run[F, D any](ctx context.Context, e *Engine, q Question, a ability[F, D], facts []F) ([]outcome[F], error) {
 	out := make([]outcome[F], len(facts))
 	names := Names(q.Config, a.kind)
-	asking := ctx
-	if q.Within > 0 {
-		var cancel context.CancelFunc
-		asking, cancel = context.WithTimeoutCause(ctx, q.Within, fmt.Errorf("%s are not decided on within %s", a.kind, q.Within))
-		defer cancel()
-	}
 	for i, f := range facts {
 		out[i] = outcome[F]{Verdict: Verdict{Accepted: true}, fact: f}
 		if len(names) == 0 {
 			out[i].Verdict = Verdict{Rule: Key(a.kind), Reason: fmt.Sprintf("%s names no policy", Key(a.kind))}
 		}
 	}
-	for _, name := range names {
+	began := time.Now()
+	for n, name := range names {
 		var live []int
 		for i := range out {
 			if out[i].Accepted {
@@ -62,35 +58,11 @@ func run[F, D any](ctx context.Context, e *Engine, q Question, a ability[F, D], 
 		if len(live) == 0 && len(facts) > 0 {
 			break
 		}
-		mem := memoryKey{q.Mirror, a.kind, name}
-		p, err := e.plugins.Get(name)
-		var warnings []*policyv1.Warning
-		r := q.round()
-		for part := range slices.Chunk(live, pageSize) {
-			var said []D
-			if err == nil {
-				var warns []*policyv1.Warning
-				if said, warns, err = askPage(asking, a, p, r, part, out); err != nil && asking.Err() != nil {
-					err = fmt.Errorf("%w: %w", context.Cause(asking), err)
-				}
-				warnings = append(warnings, warns[:min(len(warns), maxWarnings-len(warnings))]...)
-			}
-			if ctx.Err() != nil {
-				return nil, fmt.Errorf("mirror %s: ask the policies for %s: %w", q.Mirror, a.kind, ctx.Err())
-			}
-			for j, i := range part {
-				if err == nil {
-					heed(e, q, a, mem, facts[i], &out[i], said[j])
-				} else {
-					fallBack(e, a, mem, facts[i], &out[i], err)
-				}
-			}
-			// Not changed in place: a question that was given up may still be read.
-			r = proto.CloneOf(r)
-			r.Page++
-		}
-		if q.counts() && (len(live) > 0 || err != nil) { // or else nobody was asked
-			e.ran(q.Mirror, a.kind, name, err, warnings)
+		asking, cancel := q.share(ctx, a.kind, began, len(names)-n)
+		err := askOne(ctx, asking, e, q, a, name, facts, live, out)
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("mirror %s: ask the policies for %s: %w", q.Mirror, a.kind, err)
 		}
 	}
 	if q.counts() {
@@ -107,6 +79,74 @@ func run[F, D any](ctx context.Context, e *Engine, q Question, a ability[F, D], 
 		}
 	}
 	return out, nil
+}
+
+// share is the time that the next of some plugins has of what is left of a round: one that needs all of
+// it would keep those after it from ever being asked.
+func (q Question) share(ctx context.Context, k Kind, began time.Time, plugins int) (context.Context, context.CancelFunc) {
+	if q.Within <= 0 {
+		return context.WithCancel(ctx)
+	}
+	left := time.Until(began.Add(q.Within))
+	return context.WithTimeoutCause(ctx, left/time.Duration(plugins), fmt.Errorf("%s are not decided on within %s", k, q.Within))
+}
+
+// askOne asks one plugin about the items of out that are live. A refresh goes on where the last one
+// had to end: one that begins at the same page each time would never get to the end of a long list. A
+// page that fails by itself is passed over, and asked last. asking ends with the plugin's time; only the
+// end of ctx is an error.
+func askOne[F, D any](ctx, asking context.Context, e *Engine, q Question, a ability[F, D], plugin string, facts []F, live []int, out []outcome[F]) error {
+	mem := memoryKey{q.Mirror, a.kind, plugin}
+	resumes := q.counts() && q.Why == policyv1.Round_REFRESH
+	if from, ok := e.memory.resumes(mem); ok && resumes {
+		if at := slices.IndexFunc(live, func(i int) bool { return a.item(facts[i]) == from }); at > 0 {
+			live = slices.Concat(live[at:], live[:at])
+		}
+	}
+	p, err := e.plugins.Get(plugin)
+	asked := err == nil
+	var warnings []*policyv1.Warning
+	r := q.round()
+	for at := 0; at < len(live); at += pageSize {
+		part := live[at:min(at+pageSize, len(live))]
+		var said []D
+		if err == nil {
+			var warns []*policyv1.Warning
+			if said, warns, err = askPage(asking, a, p, r, part, out); err != nil {
+				next := at + len(part)
+				if asking.Err() != nil {
+					err = fmt.Errorf("%w: %w", context.Cause(asking), err)
+					if at > 0 { // or else it is a page that takes longer than a round
+						next = at
+					}
+				}
+				if resumes {
+					e.memory.resume(mem, a.item(facts[live[next%len(live)]]))
+				}
+			}
+			warnings = append(warnings, warns[:min(len(warns), maxWarnings-len(warnings))]...)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for j, i := range part {
+			if err == nil {
+				heed(e, q, a, mem, facts[i], &out[i], said[j])
+			} else {
+				fallBack(e, a, mem, facts[i], &out[i], err)
+			}
+		}
+		// Not changed in place: a question that was given up may still be read.
+		r = proto.CloneOf(r)
+		r.Page++
+	}
+	if asked && err == nil && resumes {
+		e.memory.resume(mem, "")
+	}
+	if q.counts() && (len(live) > 0 || err != nil) { // or else nobody was asked
+		e.ran(q.Mirror, a.kind, plugin, err, warnings)
+	}
+	return nil
 }
 
 // askPage asks one plugin about some of the items. Answers were checked where they came from, but

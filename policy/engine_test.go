@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -23,11 +24,14 @@ type scripted struct {
 	err    error
 	short  bool // forgets the last decision
 	hangs  bool // answers nothing about topics
+	takes  time.Duration
 	kinds  []Kind
 	warn   string
 	seen   []string
 	pages  []int32
 	values []string
+
+	fails, hangsAt string // topics whose pages it does not answer
 }
 
 func (s *scripted) Name() string  { return s.name }
@@ -42,12 +46,25 @@ func (s *scripted) decide(item string) *policyv1.Decision {
 }
 
 func (s *scripted) SelectTopics(ctx context.Context, r *policyv1.SelectTopicsRequest) (*policyv1.SelectTopicsResponse, error) {
-	if s.hangs {
+	has := func(name string) bool {
+		return slices.ContainsFunc(r.GetTopics(), func(t *policyv1.TopicFacts) bool { return name != "" && t.GetName() == name })
+	}
+	if s.hangs || has(s.hangsAt) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
+	if s.takes > 0 {
+		select {
+		case <-time.After(s.takes):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	if s.err != nil {
 		return nil, s.err
+	}
+	if has(s.fails) {
+		return nil, errors.New("this page is not to its taste")
 	}
 	s.pages = append(s.pages, r.GetRound().GetPage())
 	a := &policyv1.SelectTopicsResponse{}
@@ -501,6 +518,83 @@ func TestChainProperties(t *testing.T) {
 					rt.Fatalf("%s has the reason %q", item, got.Reason)
 				}
 			}
+		}
+	})
+}
+
+// TestSlowPolicyGetsToTheEnd: a list that takes longer than a round has is gone through in several ones,
+// by each of the policies; and a page that fails, or takes longer than a round, keeps no other from
+// being asked about.
+func TestSlowPolicyGetsToTheEnd(t *testing.T) {
+	names := make([]string, 5*pageSize)
+	for i := range names {
+		names[i] = fmt.Sprintf("%05d", i)
+	}
+	page := func(n int) []string { return names[n*pageSize : (n+1)*pageSize] }
+	round := func(t *testing.T, e *Engine, q Question) (undecided int) {
+		t.Helper()
+		v, err := e.Topics(t.Context(), q, topics(names...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range v {
+			if one.Undecided {
+				undecided++
+			}
+		}
+		return undecided
+	}
+	t.Run("two that are slow", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := &scripted{name: "a", takes: 20 * time.Second}, &scripted{name: "b", takes: 20 * time.Second}
+			e, _ := newEngine(t, a, b)
+			q := question(Topics, "a,b")
+			q.Within = time.Minute // is a page for each
+			for i, want := range []int{4, 4, 3, 2, 1, 0} {
+				if n := round(t, e, q); n != want*pageSize {
+					t.Errorf("after round %d %d are undecided, want %d", i, n, want*pageSize)
+				}
+			}
+			// With more time they begin at the beginning again, once they are through.
+			q.Within = time.Hour
+			round(t, e, q)
+			a.seen = nil
+			if round(t, e, q); !slices.Equal(a.seen, names) {
+				t.Errorf("%d were asked about", len(a.seen))
+			}
+		})
+	})
+	t.Run("a page that fails", func(t *testing.T) {
+		p := &scripted{name: "p", fails: page(1)[0]}
+		e, _ := newEngine(t, p)
+		round(t, e, question(Topics, "p"))
+		if n := round(t, e, question(Topics, "p")); n != pageSize || !slices.Equal(p.seen, slices.Concat(page(0), page(2), page(3), page(4), page(0))) {
+			t.Errorf("%d are undecided, %d were asked about", n, len(p.seen))
+		}
+		if p.fails = ""; round(t, e, question(Topics, "p")) > 0 {
+			t.Error("the page is not decided on once it can be")
+		}
+	})
+	t.Run("a page that takes for ever", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := &scripted{name: "p", hangsAt: page(0)[0]}
+			e, _ := newEngine(t, p)
+			q := question(Topics, "p")
+			q.Within = time.Minute
+			round(t, e, q)
+			if n := round(t, e, q); n != pageSize {
+				t.Errorf("%d are undecided", n)
+			}
+		})
+	})
+	t.Run("a question", func(t *testing.T) {
+		p := &scripted{name: "p", fails: page(1)[0]}
+		e, _ := newEngine(t, p)
+		q := question(Topics, "p")
+		q.Peek = true
+		round(t, e, q)
+		if p.seen = nil; round(t, e, q) != 4*pageSize || !slices.Equal(p.seen, page(0)) {
+			t.Errorf("%d were asked about", len(p.seen))
 		}
 	})
 }

@@ -18,6 +18,8 @@ const (
 type memory struct {
 	mu   sync.Mutex // guards the following
 	kept map[memoryKey]map[string]remembered
+	// next is the item at which a plugin goes on that had not decided on all when a refresh ended.
+	next map[memoryKey]string
 }
 
 type memoryKey struct {
@@ -76,6 +78,28 @@ func (m *memory) recall(key memoryKey, item string) (remembered, bool) {
 	return r, ok
 }
 
+// resume notes where a plugin goes on, "" if it was through.
+func (m *memory) resume(key memoryKey, item string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if item == "" {
+		delete(m.next, key)
+		return
+	}
+	if m.next == nil {
+		m.next = map[memoryKey]string{}
+	}
+	m.next[key] = item
+}
+
+// resumes is where a plugin goes on, false if it begins at the beginning.
+func (m *memory) resumes(key memoryKey) (string, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	item, ok := m.next[key]
+	return item, ok
+}
+
 func (m *memory) prune(mirror string, kind Kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,4 +114,5 @@ func (m *memory) forget(mirror string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.kept, func(key memoryKey, _ map[string]remembered) bool { return key.mirror == mirror })
+	maps.DeleteFunc(m.next, func(key memoryKey, _ string) bool { return key.mirror == mirror })
 }

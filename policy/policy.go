@@ -54,7 +54,7 @@ type Question struct {
 	Config map[string]string
 	Why    policyv1.Round_Why
 	// Within bounds how long the plugins are asked, if it is not 0. Those that have not answered by
-	// then cannot be asked: what they said last stands.
+	// then cannot be asked: what they said last stands. A refresh goes on with those there the next time.
 	Within time.Duration
 	// Peek asks without consequences: nothing of the answer is remembered, whatever Why is.
 	Peek bool

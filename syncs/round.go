@@ -43,8 +43,15 @@ func (r *round) acts() bool {
 	return r.why != policyv1.Round_DRY_RUN && r.why != policyv1.Round_EXPLAIN
 }
 
-// question is what the policies are asked with.
-func (r *round) question() policy.Question { return r.m.Question(r.ClusterID, r.why) }
+// question is what the policies are asked with. They leave a run the time to do what they decide: one
+// that ended while they are asked would never do anything of a long list.
+func (r *round) question() policy.Question {
+	q := r.m.Question(r.ClusterID, r.why)
+	if r.why == policyv1.Round_REFRESH {
+		q.Within = runTimeout / 3
+	}
+	return q
+}
 
 // skip tells that something is left out although it is accepted.
 func (r *round) skip(item, why string) {
