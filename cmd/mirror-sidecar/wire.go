@@ -45,6 +45,7 @@ func wiring() fx.Option {
 			newPlugins, newEngine, newCoordinator, newHerald, newBuffers, newSources, newManager, newProxies,
 		),
 		fx.Invoke(func(*proxies, *coordinator.Reconciler, *coordinator.Herald, *replica.Manager) {}),
+		fx.Invoke(watchRights),
 	)
 }
 
