@@ -44,6 +44,8 @@ func FuzzHandlers(f *testing.F) {
 	seed(false, &kmsg.ShareFetchRequest{Version: 1, Topics: []kmsg.ShareFetchRequestTopic{{TopicID: topicID(7)}}}, kmsg.NewPtrShareFetchResponse())
 	seed(false, &kmsg.FindCoordinatorRequest{Version: 4, CoordinatorType: 3, CoordinatorKeys: []string{"known"}}, kmsg.NewPtrFindCoordinatorResponse())
 	seed(false, produceRequest(9, -1, "o", 0), kmsg.NewPtrProduceResponse())
+	seed(false, handshakeOf("SCRAM-SHA-256"), kmsg.NewPtrSASLHandshakeResponse())
+	seed(true, tokenOf([]byte("n,,n=alice")), &kmsg.SASLAuthenticateResponse{SASLAuthBytes: []byte("r=")})
 	for _, id := range []string{"mirror-state-1", "x"} {
 		seed(false, &kmsg.AddPartitionsToTxnRequest{Version: 3, TransactionalID: id, Topics: []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "o", Partitions: []int32{0}}}}, kmsg.NewPtrAddPartitionsToTxnResponse())
 		seed(false, &kmsg.InitProducerIDRequest{Version: 5, TransactionalID: &id}, kmsg.NewPtrInitProducerIDResponse())
