@@ -1,24 +1,59 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/cluster-mirroring/mirror-sidecar/sealed"
 )
 
-// Providers expands ${file:path:key} and ${env:NAME}. Mirror configs come over the
-// wire and expand on the server, whose answer goes to an address of the caller's
-// choice; so nothing may be read that is not allowed by name.
+// Providers expands ${file:path:key}, ${env:NAME} and ${dir:path:name}, as Kafka's providers of these
+// usual names do: a key of a properties file, a variable, and a file in a directory as Kubernetes mounts
+// secrets. Mirror configs come over the wire and expand on the server, whose answer goes to an address
+// of the caller's choice; so nothing may be read that is not allowed by name. What a reference stands for
+// is taken as it is: references in it are none.
 type Providers struct {
 	AllowedPaths []string
 	AllowedEnv   []string
+	// Keys open what the state topic keeps encrypted; nil for none.
+	Keys *sealed.Keys
+	// Log is told of what cannot be read any more, see Live; nil for nobody.
+	Log *slog.Logger
+
+	all bool // everything may be read
 }
+
+// CallersProviders may read whatever the process may: for what its own user has written.
+func CallersProviders() Providers { return Providers{all: true} }
+
+// maxSecretBytes bounds a file that is one secret.
+const maxSecretBytes = 1 << 20
+
+// readTries is how often a file is looked for that its directory may be replacing just now.
+const readTries = 3
+
+// providerNames are those that references may begin with.
+func providerNames() []string { return []string{"file", "env", "dir", "directory"} }
 
 // providerExpression finds ${provider:rest}; values without one are left alone.
 func providerExpression() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z]+):([^}]*)\}`) }
+
+// isReference tells whether a value is one reference and nothing else.
+func isReference(value string) bool {
+	value = strings.TrimSpace(value)
+	m := providerExpression().FindStringSubmatch(value)
+	return m != nil && m[0] == value && slices.Contains(providerNames(), m[1])
+}
 
 // Expand returns a copy of p with every reference replaced.
 func (v Providers) Expand(p Properties) (Properties, error) {
@@ -28,6 +63,13 @@ func (v Providers) Expand(p Properties) (Properties, error) {
 		var failed error
 		out[key] = re.ReplaceAllStringFunc(p[key], func(ref string) string {
 			m := re.FindStringSubmatch(ref)
+			if !slices.Contains(providerNames(), m[1]) {
+				// What stands there may be part of a password, and is not repeated.
+				if failed == nil {
+					failed = fmt.Errorf("%s: a ${…} in it names none of the providers %s; a secret that is meant so can be kept in a file", key, strings.Join(providerNames(), ", "))
+				}
+				return ""
+			}
 			value, err := v.lookup(m[1], m[2])
 			if err != nil && failed == nil {
 				failed = fmt.Errorf("%s: %s: %w", key, ref, err)
@@ -42,58 +84,159 @@ func (v Providers) Expand(p Properties) (Properties, error) {
 }
 
 func (v Providers) lookup(provider, rest string) (string, error) {
-	switch provider {
-	case "env":
-		if !slices.Contains(v.AllowedEnv, rest) {
-			return "", fmt.Errorf("variable is not in config.providers.allowed.env of the sidecar")
+	if provider == "env" {
+		if !v.all && !slices.Contains(v.AllowedEnv, rest) {
+			return "", errors.New("variable is not in config.providers.allowed.env of the sidecar")
 		}
 		value, ok := os.LookupEnv(rest)
 		if !ok {
-			return "", fmt.Errorf("variable is not set")
-		}
-		return value, nil
-	case "file":
-		i := strings.LastIndexByte(rest, ':')
-		if i < 0 {
-			return "", fmt.Errorf("write ${file:path:key}")
-		}
-		path, err := v.allowedPath(rest[:i])
-		if err != nil {
-			return "", err
-		}
-		p, err := ReadPropertiesFile(path)
-		if err != nil {
-			return "", err
-		}
-		value, ok := p[rest[i+1:]]
-		if !ok {
-			return "", fmt.Errorf("the file has no key %q", rest[i+1:])
+			return "", errors.New("variable is not set")
 		}
 		return value, nil
 	}
-	return "", fmt.Errorf("unknown provider %q, known are file and env", provider)
+	i := strings.LastIndexByte(rest, ':')
+	if i <= 0 {
+		what := "key"
+		if provider != "file" {
+			what = "name"
+		}
+		return "", fmt.Errorf("write ${%s:path:%s}", provider, what)
+	}
+	path, name := rest[:i], rest[i+1:]
+	if provider == "file" {
+		text, err := v.read(path, maxPropertiesBytes)
+		if err != nil {
+			return "", err
+		}
+		p, err := ParseProperties(strings.NewReader(text))
+		if err != nil {
+			// What is wrong may be a secret that stands there without a key.
+			return "", errors.New("it is not a properties file: each line a key and a value, none twice, in UTF-8")
+		}
+		value, ok := p[name]
+		if !ok {
+			return "", fmt.Errorf("the file has no key %q", name)
+		}
+		return value, nil
+	}
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\`) {
+		return "", errors.New("what follows the directory must be the plain name of a file in it")
+	}
+	text, err := v.read(filepath.Join(path, name), maxSecretBytes)
+	if err != nil {
+		return "", err
+	}
+	if !utf8.ValidString(text) {
+		return "", errors.New("the file is not UTF-8 text")
+	}
+	// Editors and echo end files so, and no password.
+	return strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r"), nil
 }
 
-// allowedPath resolves symbolic links before it compares, so that a link inside an
-// allowed directory does not lead out of it.
-func (v Providers) allowedPath(path string) (string, error) {
-	refused := fmt.Errorf("path is not inside config.providers.allowed.paths of the sidecar")
-	if !filepath.IsAbs(path) || len(v.AllowedPaths) == 0 {
-		return "", refused
+// read returns what a file holds that may be read.
+func (v Providers) read(path string, limit int64) (string, error) {
+	var f *os.File
+	var err error
+	for try := 1; ; try++ {
+		if f, err = v.open(path); try == readTries || !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 	}
-	real, err := filepath.EvalSymlinks(path)
+	switch {
+	case errors.Is(err, errNotAllowed):
+		return "", errNotAllowed // without what the system says of it
+	case errors.Is(err, fs.ErrNotExist):
+		return "", errors.New("there is no such file")
+	case err != nil:
+		return "", fmt.Errorf("the file cannot be read: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", errors.New("that is not a file")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
-		return "", refused // whether it exists is nobody's business outside the allowed paths
+		return "", fmt.Errorf("the file cannot be read: %w", err)
 	}
-	for _, dir := range v.AllowedPaths {
-		root, err := filepath.EvalSymlinks(dir)
+	if int64(len(text)) > limit {
+		return "", fmt.Errorf("the file is larger than %d bytes", limit)
+	}
+	return string(text), nil
+}
+
+// openFlags do not wait for who writes to a pipe.
+const openFlags = os.O_RDONLY | syscall.O_NONBLOCK
+
+func (v Providers) open(path string) (*os.File, error) {
+	if v.all {
+		return os.OpenFile(path, openFlags, 0)
+	}
+	real, root, err := v.inside(path)
+	if err != nil {
+		return nil, err
+	}
+	if real == root { // a file that is allowed by itself
+		return os.OpenFile(real, openFlags, 0)
+	}
+	// What has become a link out of there since it was looked at leads nowhere.
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	rel, err := filepath.Rel(root, real)
+	if err != nil {
+		return nil, errNotAllowed
+	}
+	return dir.OpenFile(rel, openFlags, 0)
+}
+
+// errNotAllowed says nothing about whether there is such a file.
+var errNotAllowed = errors.New("path is not inside config.providers.allowed.paths of the sidecar")
+
+// allowedPath returns where a path leads to, if that may be read. Who opens a file that is missing says so.
+func (v Providers) allowedPath(path string) (string, error) {
+	if v.all {
+		return path, nil
+	}
+	real, _, err := v.inside(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return path, nil
+	case err != nil:
+		return "", errNotAllowed
+	}
+	return real, nil
+}
+
+// inside returns where a path leads to, and the allowed path that this is inside of, both without
+// symbolic links: one inside an allowed directory does not lead out of it. Those with which Kubernetes
+// replaces all of a directory's files at once do not. Of a file that is missing it is told only where it would
+// be allowed.
+func (v Providers) inside(path string) (real, root string, err error) {
+	if !filepath.IsAbs(path) || len(v.AllowedPaths) == 0 {
+		return "", "", errNotAllowed
+	}
+	real, missing := filepath.EvalSymlinks(path)
+	if missing != nil {
+		real = filepath.Clean(path)
+	}
+	for _, allowed := range v.AllowedPaths {
+		root, err := filepath.EvalSymlinks(allowed)
 		if err != nil {
 			continue
 		}
-		rel, err := filepath.Rel(root, real)
-		if err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
-			return real, nil
+		if missing == nil && within(root, real) {
+			return real, root, nil
+		}
+		if missing != nil && errors.Is(missing, fs.ErrNotExist) && (within(root, real) || within(filepath.Clean(allowed), real)) {
+			return "", "", missing
 		}
 	}
-	return "", refused
+	return "", "", errNotAllowed
+}
+
+func within(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
