@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/lineage"
@@ -40,12 +39,13 @@ var errCut = errors.New("the log has lost records that were read from it, and is
 // what has happened to one may have happened to others, whose logs are long again by now.
 func (s *Store) cut(partition int32, how string) {
 	s.lostMu.Lock()
-	known := s.lost[partition]
+	known := s.lost[partition] > 0
 	if !known {
+		s.cuts++
 		for p := range s.Partitions() {
-			s.lost[p] = true
+			s.lost[p] = s.cuts
 		}
-		s.lost[partition] = true
+		s.lost[partition] = s.cuts
 	}
 	s.lostMu.Unlock()
 	if known {
@@ -59,10 +59,22 @@ func (s *Store) cut(partition int32, how string) {
 	}
 }
 
-func (s *Store) isLost(partition int32) bool {
+// lostBy returns which cut has lost a partition's records, 0 if they are not lost.
+func (s *Store) lostBy(partition int32) int {
 	s.lostMu.Lock()
 	defer s.lostMu.Unlock()
 	return s.lost[partition]
+}
+
+// found takes note that a partition was read anew, unless it was cut once more meanwhile.
+func (s *Store) found(partition int32, lostBy int) bool {
+	s.lostMu.Lock()
+	defer s.lostMu.Unlock()
+	if s.lost[partition] != lostBy {
+		return false
+	}
+	delete(s.lost, partition)
+	return true
 }
 
 // noneLost forgets what was lost with a topic that is another one now.
@@ -78,50 +90,50 @@ func lostData(err error) bool {
 	return errors.As(err, &lost)
 }
 
-// findAgain reads partitions, of n, that have lost records anew, however often that takes. It returns
-// when some are done, to be read on with the others, or ctx ends: one that nobody leads keeps no
-// other from being read.
-func (s *Store) findAgain(ctx context.Context, id ids.UUID, lost []int32, n int32) {
-	for ctx.Err() == nil {
-		var done atomic.Bool
-		var work errgroup.Group
-		work.SetLimit(anewAtOnce)
-		for _, p := range lost {
-			work.Go(func() error {
-				err := s.readAnew(ctx, id, p, n)
+// findAgain reads partitions, of n, that have lost records anew, each however often that takes, and has
+// each read on by cl at once: one that nobody leads holds up no other. It returns when all are done, or
+// ctx ends.
+func (s *Store) findAgain(ctx context.Context, cl *kgo.Client, id ids.UUID, lost []int32, n int32) {
+	var work sync.WaitGroup
+	reading := make(chan struct{}, anewAtOnce)
+	for _, p := range lost {
+		work.Go(func() {
+			for ctx.Err() == nil {
+				which := s.lostBy(p)
+				err := s.readAnew(ctx, reading, id, p, n)
 				switch {
-				case err == nil:
-					done.Store(true)
-					s.lostMu.Lock()
-					delete(s.lost, p)
-					s.lostMu.Unlock()
-				case ctx.Err() == nil:
+				case err == nil && s.found(p, which):
+					cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{StateTopic: {p: kgo.NewOffset().At(s.view.position(p))}})
+					return
+				case err != nil && ctx.Err() == nil:
 					s.log.Error("state topic: a partition cannot be read anew, trying again", "topic", StateTopic, "partition", p, "err", err)
 				}
-				return nil
-			})
-		}
-		_ = work.Wait()
-		if done.Load() {
-			return
-		}
-		pause(ctx, time.Second)
+				pause(ctx, time.Second)
+			}
+		})
 	}
+	work.Wait()
 }
 
 // readAnew reads a partition, of n, from its beginning to its present end, and lets the view say
-// that of it and nothing else.
-func (s *Store) readAnew(ctx context.Context, id ids.UUID, partition, n int32) error {
+// that of it and nothing else. It takes a place in reading only once its leader has answered.
+func (s *Store) readAnew(ctx context.Context, reading chan struct{}, id ids.UUID, partition, n int32) error {
+	end, err := s.end(ctx, s.barriers, partition)
+	if err != nil {
+		return err
+	}
+	select {
+	case reading <- struct{}{}:
+		defer func() { <-reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	fresh, misread := NewView(), &misread{}
 	cl, err := s.reader(map[int32]int64{partition: 0})
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	end, err := s.end(ctx, cl, partition)
-	if err != nil {
-		return err
-	}
 	for fresh.position(partition) < end {
 		if now, known := s.img.Topic(StateTopic); !known || now != id {
 			return errors.New("it was deleted meanwhile")

@@ -151,21 +151,26 @@ func TestReplaceTakesEverything(t *testing.T) {
 	}
 }
 
-// TestCutPartitionHoldsUpNoOther: while a partition that has lost records cannot be read, the others
-// are, and it is once it can be.
-func TestCutPartitionHoldsUpNoOther(t *testing.T) {
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, StateTopic))
+// awayStore is a store whose state topic has n partitions, of which those that are bad cannot be asked
+// for while they are away.
+type awayStore struct {
+	*Store
+	away     atomic.Bool
+	produced []atomic.Int64 // by partition
+}
+
+func newAwayStore(t *testing.T, n int32, bad func(p int32) bool) *awayStore {
+	t.Helper()
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(n, StateTopic))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(fake.Close)
-	bad := statePartition("ghost", 2)
-	var away atomic.Bool
-	var produced atomic.Int64 // to the other partition
+	l := &awayStore{produced: make([]atomic.Int64, n)}
 	fake.ControlKey(kmsg.NewPtrListOffsetsRequest().Key(), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		fake.KeepControl()
 		q, ok := req.(*kmsg.ListOffsetsRequest)
-		if !ok || !away.Load() {
+		if !ok || !l.away.Load() {
 			return nil, nil, false
 		}
 		resp := kmsg.NewPtrListOffsetsResponse()
@@ -175,10 +180,10 @@ func TestCutPartitionHoldsUpNoOther(t *testing.T) {
 			t.Topic = asked.Topic
 			for _, p := range asked.Partitions {
 				a := kmsg.NewListOffsetsResponseTopicPartition()
-				if a.Partition = p.Partition; a.Partition == bad {
-					a.ErrorCode = kerr.UnknownServerError.Code
+				if a.Partition = p.Partition; bad(a.Partition) {
+					a.ErrorCode = kerr.NotLeaderForPartition.Code
 				} else {
-					a.Offset = produced.Load()
+					a.Offset = l.produced[p.Partition].Load()
 				}
 				t.Partitions = append(t.Partitions, a)
 			}
@@ -188,48 +193,97 @@ func TestCutPartitionHoldsUpNoOther(t *testing.T) {
 	})
 	img := metadata.NewImage(virtual)
 	var parts []*metadata.Partition
-	for p := range int32(2) {
+	for p := range n {
 		parts = append(parts, &metadata.Partition{Topic: StateTopic, TopicID: idOf("state"), Partition: p, Replicas: []int32{0}, ISR: []int32{0}})
 	}
 	img.Set(parts, []metadata.Broker{{ID: 0}}, nil)
-	store, err := NewStore(StoreConfig{Virtual: virtual, Opts: []kgo.Opt{kgo.SeedBrokers(fake.ListenAddrs()...)}}, img, nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	l.Store, err = NewStore(StoreConfig{Virtual: virtual, Opts: []kgo.Opt{kgo.SeedBrokers(fake.ListenAddrs()...)}}, img, nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	caughtUp := make(chan struct{})
 	close(caughtUp)
-	if err := store.Start(t.Context(), caughtUp); err != nil {
+	if err := l.Start(t.Context(), caughtUp); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stopWithin(t, store.Stop) })
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
+	t.Cleanup(func() { stopWithin(t, l.Stop) })
 	select {
-	case <-store.Ready():
-	case <-ctx.Done():
+	case <-l.Ready():
+	case <-time.After(30 * time.Second):
 		t.Fatal("the state is not read")
 	}
-	away.Store(true)
-	store.view.apply([]record{{kind: kindMirror, mirror: "ghost", value: Mirror{Name: "ghost"}}}, map[int32]int64{bad: 1000})
-	store.cut(bad, "the test")
+	return l
+}
+
+// cutOff lets a partition that holds a ghost, and so all, have lost records while some are away.
+func (l *awayStore) cutOff(partition int32) {
+	l.away.Store(true)
+	l.view.apply([]record{{kind: kindMirror, mirror: "ghost", value: Mirror{Name: "ghost"}}}, map[int32]int64{partition: 1000})
+	l.cut(partition, "the test")
+}
+
+// TestCutPartitionHoldsUpNoOther: while a partition that has lost records cannot be read, the others
+// are, and it is once it can be.
+func TestCutPartitionHoldsUpNoOther(t *testing.T) {
+	bad := statePartition("ghost", 2)
+	l := newAwayStore(t, 2, func(p int32) bool { return p == bad })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	l.cutOff(bad)
 	for range 3 { // also after it was tried again
-		if err := store.Barrier(ctx, 1-bad); err != nil {
+		if err := l.Barrier(ctx, 1-bad); err != nil {
 			t.Fatalf("the other partition is not read: %v", err)
 		}
-		produced.Add(1)
+		l.produced[1-bad].Add(1)
 		pause(ctx, 10*time.Millisecond)
 	}
-	if _, there := store.view.Mirror("ghost"); !there {
+	if _, there := l.view.Mirror("ghost"); !there {
 		t.Error("it was forgotten before it was known that it is gone")
 	}
-	away.Store(false)
+	l.away.Store(false)
 	for ctx.Err() == nil {
-		if _, there := store.view.Mirror("ghost"); !there {
+		if _, there := l.view.Mirror("ghost"); !there {
 			break
 		}
 		pause(ctx, time.Millisecond)
 	}
-	if err := store.Barrier(ctx, bad); err != nil {
+	if err := l.Barrier(ctx, bad); err != nil {
 		t.Errorf("the partition is not read any more: %v", err)
+	}
+}
+
+// TestManyCutPartitionsHoldUpNoOther: nor do as many as would take all places in which partitions are read,
+// one after the other.
+func TestManyCutPartitionsHoldUpNoOther(t *testing.T) {
+	const n = 50
+	l := newAwayStore(t, n, func(p int32) bool { return p < n-1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	l.cutOff(n - 1)
+	for range 3 {
+		if err := l.Barrier(ctx, n-1); err != nil && !errors.Is(err, errCut) {
+			t.Fatalf("the partition that has a leader is not read: %v", err)
+		}
+		l.produced[n-1].Add(1)
+	}
+	for ctx.Err() == nil && l.lostBy(n-1) > 0 {
+		pause(ctx, time.Millisecond)
+	}
+	if err := l.Barrier(ctx, n-1); err != nil || l.lostBy(0) == 0 {
+		t.Errorf("%v; the others are lost since %d", err, l.lostBy(0))
+	}
+}
+
+// TestFoundAndCutAgain: what was cut once more while it was read anew is still lost.
+func TestFoundAndCutAgain(t *testing.T) {
+	l := newAwayStore(t, 2, func(int32) bool { return true })
+	l.cutOff(0)
+	which := l.lostBy(1)
+	if l.found(0, l.lostBy(0)); which == 0 || l.lostBy(0) > 0 {
+		t.Fatal("it is not found")
+	}
+	l.cut(0, "the test")
+	if l.found(1, which) || l.lostBy(1) == 0 {
+		t.Error("what was found before the log was cut again counts")
 	}
 }

@@ -66,13 +66,14 @@ type Store struct {
 
 	anew   chan struct{} // has an element once a partition of the topic has lost records that were read
 	lostMu sync.Mutex    // guards the following
-	lost   map[int32]bool
+	lost   map[int32]int // by partition: which cut it was
+	cuts   int
 }
 
 // NewStore returns a store that does nothing before Start.
 func NewStore(cfg StoreConfig, img *metadata.Image, ctl Controllers, log *slog.Logger) (*Store, error) {
 	s := &Store{
-		cfg: cfg, img: img, ctl: ctl, log: log, view: NewView(), ready: make(chan struct{}), done: make(chan struct{}), anew: make(chan struct{}, 1), lost: map[int32]bool{},
+		cfg: cfg, img: img, ctl: ctl, log: log, view: NewView(), ready: make(chan struct{}), done: make(chan struct{}), anew: make(chan struct{}, 1), lost: map[int32]int{},
 		writers: writers{held: map[int32]*kgo.Client{}},
 	}
 	p, err := kgo.NewClient(s.writerOpts()...)
@@ -201,34 +202,25 @@ func (s *Store) read(ctx context.Context, id ids.UUID) error {
 	at := make(map[int32]int64, n)
 	var lost []int32
 	for p := range n {
-		if s.isLost(p) {
+		if s.lostBy(p) > 0 {
 			lost = append(lost, p)
 		} else {
 			at[p] = s.view.position(p)
 		}
-	}
-	if len(lost) > 0 {
-		watch.Go(func() {
-			s.findAgain(ctx, id, lost, n)
-			cancel() // begins again, with what was found
-		})
-	}
-	if len(at) == 0 {
-		<-ctx.Done()
-		return nil
 	}
 	cl, err := s.reader(at)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	select {
-	case <-s.ready:
-	default:
-		if len(at) == int(n) {
-			watch.Go(func() { s.readToEnd(ctx, cl, n) })
+	watch.Go(func() {
+		s.findAgain(ctx, cl, id, lost, n)
+		select {
+		case <-s.ready:
+		default:
+			s.readToEnd(ctx, cl, n)
 		}
-	}
+	})
 	for {
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
