@@ -11,6 +11,8 @@ import (
 
 // Mirror is the configuration of one mirror (the link to one source cluster).
 type Mirror struct {
+	// Name is the mirror's: what is encrypted in Security is bound to it. It is no key.
+	Name                  string
 	Bootstrap             []string
 	RequestTimeout        time.Duration
 	FetchWaitMax          time.Duration

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/cluster-mirroring/mirror-sidecar/sealed"
 )
 
 // maxPropertiesBytes bounds what is read from one file; inline PEM bundles are the
@@ -220,9 +222,9 @@ func (p Properties) String() string {
 }
 
 // Hidden tells whether a value must never be shown: that of a secret's key, and a private
-// key wherever it was pasted.
+// key wherever it was pasted, encrypted or not.
 func Hidden(key, value string) bool {
-	return IsSecret(key) || strings.Contains(value, "PRIVATE KEY-----")
+	return IsSecret(key) || strings.Contains(value, "PRIVATE KEY-----") || sealed.Is(value)
 }
 
 // IsSecret tells whether a key's value must never be shown. It errs towards hiding:
@@ -232,8 +234,8 @@ func IsSecret(key string) bool {
 	if strings.HasSuffix(k, "sasl.jaas.config") || strings.HasSuffix(k, "ssl.keystore.key") {
 		return true
 	}
-	for _, w := range []string{"password", "secret", "token", "credential"} {
-		if strings.Contains(k, w) && !strings.HasSuffix(k, ".url") {
+	for _, w := range []string{"password", "passwd", "passphrase", "secret", "token", "credential", "apikey", "api.key"} {
+		if strings.Contains(k, w) && !slices.ContainsFunc([]string{".url", ".client.id", ".scope"}, func(end string) bool { return strings.HasSuffix(k, end) }) {
 			return true
 		}
 	}
