@@ -202,7 +202,14 @@ func TestMisread(t *testing.T) {
 		value []byte
 		want  bool
 	}{{[]byte{0, 0}, false}, {nil, true}} {
-		if err := r.store.produce(t.Context(), []*kgo.Record{{Topic: StateTopic, Key: key, Value: c.value}}); err != nil {
+		// By a sidecar, of another version.
+		err := r.act(t.Context(), "m", func() error {
+			return transact(t.Context(), r.store.writers.get(0), []*kgo.Record{{Topic: StateTopic, Key: key, Value: c.value}}, r.log)
+		})
+		if err == nil {
+			err = r.store.Barrier(t.Context(), 0)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Understood(); (err == nil) != c.want {

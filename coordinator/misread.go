@@ -44,6 +44,13 @@ func (m *misread) note(r *kgo.Record, err error) {
 	m.keys[string(r.Key)] = misreadRecord{r.Partition, err}
 }
 
+// count is the number of those records, as far as they are remembered.
+func (m *misread) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.keys)
+}
+
 // err is about one of those records, nil if there is none.
 func (m *misread) err() error {
 	m.mu.Lock()

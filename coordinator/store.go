@@ -63,6 +63,7 @@ type Store struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 	misread  misread
+	foreign  *foreign
 
 	anew   chan struct{} // has an element once a partition of the topic has lost records that were read
 	lostMu sync.Mutex    // guards the following
@@ -74,7 +75,7 @@ type Store struct {
 func NewStore(cfg StoreConfig, img *metadata.Image, ctl Controllers, log *slog.Logger) (*Store, error) {
 	s := &Store{
 		cfg: cfg, img: img, ctl: ctl, log: log, view: NewView(), ready: make(chan struct{}), done: make(chan struct{}), anew: make(chan struct{}, 1), lost: map[int32]int{},
-		writers: writers{held: map[int32]*kgo.Client{}},
+		writers: writers{held: map[int32]*kgo.Client{}}, foreign: newForeign(),
 	}
 	p, err := kgo.NewClient(s.writerOpts()...)
 	if err != nil {
@@ -155,6 +156,7 @@ func (s *Store) run(ctx context.Context, metadataCaughtUp <-chan struct{}) {
 		if now, ok := s.img.Topic(StateTopic); ctx.Err() == nil && (!ok || now != id) {
 			s.log.Error("the state topic was deleted: what it held is lost, mirrors must be created again", "topic", StateTopic)
 			s.misread.clear()
+			s.foreign.clear()
 			s.view.reset()
 			s.noneLost()
 		}
@@ -276,6 +278,11 @@ func (s *Store) decoded(fetches kgo.Fetches, misread *misread) (records []record
 		if r.Attrs.IsControl() {
 			return
 		}
+		if isForeign(r) {
+			s.foreign.note(r, s.Partitions(), s.log)
+			return
+		}
+		s.foreign.written(r)
 		rec, err := decodeRecord(r.Key, r.Value, r.Timestamp.UnixMilli())
 		misread.note(r, err)
 		if err != nil {

@@ -382,7 +382,9 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 	lc.Append(fx.Hook{OnStart: f.Start, OnStop: f.Stop})
 	s := coordinator.NewSweeper(co, log)
 	lc.Append(fx.Hook{OnStart: s.Start, OnStop: s.Stop})
-	return co, r, l, reg.Register(s)
+	restorer := coordinator.NewRestorer(co, log)
+	lc.Append(fx.Hook{OnStart: restorer.Start, OnStop: restorer.Stop})
+	return co, r, l, errors.Join(reg.Register(s), reg.Register(restorer))
 }
 
 func newSources(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, store *coordinator.Store, buffers *pool.Pool, reg *prometheus.Registry, log *slog.Logger) (*coordinator.Sources, error) {
