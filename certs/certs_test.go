@@ -28,7 +28,7 @@ func watch(t *testing.T, store string, now time.Time) *watchedFile {
 	t.Helper()
 	f := &watchedFile{now: now, file: pki.Write(t, t.TempDir(), "store.pem", store)}
 	var err error
-	f.w, err = newWatched(Source{Name: "TEST", Files: []string{f.file}, Load: func() (*tls.Config, error) {
+	f.w, err = newWatched(Source{Name: "TEST", Files: func() []string { return []string{f.file} }, Load: func() (*tls.Config, error) {
 		b, err := os.ReadFile(f.file)
 		if err != nil {
 			return nil, err

@@ -23,10 +23,15 @@ const (
 type Source struct {
 	// Name says whose they are, in logs.
 	Name string
-	// Files are the files that Load reads; empty if it reads none.
-	Files []string
+	// Files are the files that Load reads; nil if it reads none.
+	Files func() []string
+	// Stamp changes when anything else does that Load goes by, such as a password; nil if there is
+	// nothing else.
+	Stamp func() string
 	// Load builds the settings. What it returns is not changed any more.
 	Load func() (*tls.Config, error)
+	// Brief says that settings of the source are made again and again: what is well is not told.
+	Brief bool
 }
 
 // Watched holds the settings of a source.
@@ -56,7 +61,7 @@ func newWatched(src Source, log *slog.Logger, now func() time.Time) (*Watched, e
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// Looked at before they are read: what changes in between is seen at the next look.
-	w.stamp, w.checked = stampOf(src.Files), now()
+	w.stamp, w.checked = src.stamp(), now()
 	if err := w.load(); err != nil {
 		return nil, fmt.Errorf("%s: %w", src.Name, err)
 	}
@@ -93,7 +98,7 @@ func (w *Watched) Leaf() *x509.Certificate {
 }
 
 func (w *Watched) reload() {
-	stamp := stampOf(w.src.Files)
+	stamp := w.src.stamp()
 	if stamp == w.stamp {
 		return
 	}
@@ -101,7 +106,7 @@ func (w *Watched) reload() {
 	// again.
 	w.stamp = stamp
 	if err := w.load(); err != nil {
-		w.log.Error("changed files cannot be used; what was read before stays in force", "files", w.src.Files, "error", err)
+		w.log.Error("changed files cannot be used; what was read before stays in force", "files", w.src.files(), "error", err)
 	}
 }
 
@@ -117,14 +122,14 @@ func (w *Watched) load() error {
 		}
 	}
 	w.current, w.leaf, w.warned = cfg, leaf, time.Time{}
-	if leaf != nil {
+	if leaf != nil && !w.src.Brief {
 		w.log.Info("certificate read", "subject", Principal(leaf), "names", leaf.DNSNames, "addresses", leaf.IPAddresses, "expires", leaf.NotAfter.UTC())
 	}
 	return nil
 }
 
 func (w *Watched) warnOfEnd(now time.Time) {
-	if w.leaf == nil || now.Sub(w.warned) < warnEvery {
+	if w.leaf == nil || w.src.Brief || now.Sub(w.warned) < warnEvery {
 		return
 	}
 	soon := min(expiresSoon, w.leaf.NotAfter.Sub(w.leaf.NotBefore)/4)
@@ -152,6 +157,22 @@ func leafOf(c *tls.Certificate) (*x509.Certificate, error) {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	return leaf, nil
+}
+
+func (s Source) files() []string {
+	if s.Files == nil {
+		return nil
+	}
+	return s.Files()
+}
+
+// stamp changes when what Load reads does.
+func (s Source) stamp() string {
+	out := stampOf(s.files())
+	if s.Stamp != nil {
+		out += s.Stamp()
+	}
+	return out
 }
 
 // stampOf changes when one of the files does. A link is followed, so that a swap of what

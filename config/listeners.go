@@ -67,14 +67,9 @@ func parseProtocolMap(v string) (map[string]Protocol, error) {
 	return out, nil
 }
 
-// keystoreKeys are the keys of an own certificate.
-func keystoreKeys() []string {
-	return []string{"ssl.keystore.type", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location"}
-}
-
 // listenerKeys are the keys that a listener may have of its own.
 func listenerKeys() []string {
-	return append(keystoreKeys(), "ssl.truststore.type", "ssl.truststore.certificates", "ssl.truststore.location", "ssl.enabled.protocols", keyClientAuth, keyProtocol)
+	return slices.Concat(keystoreKeys(), truststoreKeys(), []string{"ssl.enabled.protocols", "ssl.cipher.suites", keyClientAuth, keyProtocol})
 }
 
 const (
@@ -136,16 +131,16 @@ func (s *Sidecar) Protocol(listener string) Protocol {
 func (s *Sidecar) listenerTLS(listener string, def Properties, auth string) Properties {
 	own := s.ListenerSecurity[strings.ToLower(listener)]
 	out := Properties{}
-	for _, group := range []string{"ssl.keystore.", "ssl.truststore.", "ssl.enabled.protocols", keyClientAuth} {
+	for _, group := range [][]string{keystoreKeys(), truststoreKeys(), {"ssl.enabled.protocols"}, {"ssl.cipher.suites"}, {keyClientAuth}} {
 		from := own
-		if !slices.ContainsFunc(own.Keys(), func(k string) bool { return strings.HasPrefix(k, group) }) {
+		if !slices.ContainsFunc(group, func(k string) bool { _, given := own[k]; return given }) {
 			from = def
-			if group == keyClientAuth {
+			if group[0] == keyClientAuth {
 				from = Properties{keyClientAuth: auth}
 			}
 		}
 		for k, v := range from {
-			if strings.HasPrefix(k, group) {
+			if slices.Contains(group, k) {
 				out[k] = v
 			}
 		}
@@ -155,7 +150,7 @@ func (s *Sidecar) listenerTLS(listener string, def Properties, auth string) Prop
 
 // ListenerTLS says where a client listener's TLS settings come from.
 func (s *Sidecar) ListenerTLS(listener string) certs.Source {
-	return serverSource(listener, s.listenerTLS(listener, s.Security, s.ClientAuth))
+	return serverSource(listener, s.Live(s.listenerTLS(listener, s.Security, s.ClientAuth)))
 }
 
 // VirtualTLS is ListenerTLS of a listener of the virtual broker. Who is to be told by his
@@ -165,56 +160,78 @@ func (s *Sidecar) VirtualTLS(listener string) certs.Source {
 	if len(s.ReplicaPrincipals) > 0 && auth == "none" {
 		auth = "requested"
 	}
-	return serverSource(listener, s.listenerTLS(listener, s.InterBrokerSecurity, auth))
+	return serverSource(listener, s.Live(s.listenerTLS(listener, s.InterBrokerSecurity, auth)))
 }
 
-func serverSource(listener string, p Properties) certs.Source {
-	return certs.Source{
-		Name: "listener " + listener, Files: tlsFiles(p),
-		Load: func() (*tls.Config, error) {
-			cfg, err := serverConfig(p)
-			if err != nil {
-				return nil, fmt.Errorf("%s%s.*, or without the prefix: %w", listenerPrefix, strings.ToLower(listener), err)
-			}
-			return cfg, nil
-		},
-	}
+func serverSource(listener string, l *Live) certs.Source {
+	return liveSource("listener "+listener, l, func(p Properties) (*tls.Config, error) {
+		cfg, err := serverConfig(p)
+		if err != nil {
+			return nil, fmt.Errorf("%s%s.*, or without the prefix: %w", listenerPrefix, strings.ToLower(listener), err)
+		}
+		return cfg, nil
+	})
 }
 
 // OwnTLS are the settings with which the sidecar itself connects: p is one of Security,
 // InterBrokerSecurity and ControllerSecurity.
-func OwnTLS(name string, p Properties) certs.Source { return clientSource(name, p) }
+func (s *Sidecar) OwnTLS(name string, p Properties) certs.Source {
+	return clientSource(name, s.Live(p))
+}
 
 // RelayTLS are the settings with which clients are relayed: own without the sidecar's
 // certificate, whose rights are not theirs, and with another one, if any.
-func RelayTLS(name string, own, keystore Properties) certs.Source {
-	p := Properties{}
-	maps.Copy(p, keystore)
+func (s *Sidecar) RelayTLS(name string, own, keystore Properties) certs.Source {
+	p := maps.Clone(keystore)
+	if p == nil {
+		p = Properties{}
+	}
 	for k, v := range own {
-		if !strings.HasPrefix(k, "ssl.keystore.") {
+		if !slices.Contains(keystoreKeys(), k) {
 			p[k] = v
 		}
 	}
-	return clientSource(name, p)
+	return clientSource(name, s.Live(p))
 }
 
-func clientSource(name string, p Properties) certs.Source {
-	return certs.Source{Name: name, Files: tlsFiles(p), Load: func() (*tls.Config, error) {
+func clientSource(name string, l *Live) certs.Source {
+	return liveSource(name, l, func(p Properties) (*tls.Config, error) {
 		cfg, err := tlsConfig(p)
 		if err == nil {
 			// Each client's connection has a handshake of its own; a resumed one is cheap.
 			cfg.ClientSessionCache = tls.NewLRUClientSessionCache(64)
 		}
 		return cfg, err
-	}}
+	})
+}
+
+// liveSource are settings that are read anew when a file changes, or what the keys refer to.
+func liveSource(name string, l *Live, build func(Properties) (*tls.Config, error)) certs.Source {
+	return certs.Source{
+		Name: name, Stamp: l.stamp,
+		Files: func() []string {
+			p, _, err := l.Now()
+			if err != nil {
+				return nil
+			}
+			return tlsFiles(p)
+		},
+		Load: func() (*tls.Config, error) {
+			p, _, err := l.Now()
+			if err != nil {
+				return nil, err
+			}
+			return build(p)
+		},
+	}
 }
 
 // tlsFiles are the files that TLS settings are read from.
 func tlsFiles(p Properties) []string {
 	var out []string
 	for _, k := range []string{"ssl.truststore.location", "ssl.keystore.location"} {
-		if p[k] != "" {
-			out = append(out, p[k])
+		if v := strings.TrimSpace(p[k]); v != "" {
+			out = append(out, v)
 		}
 	}
 	return out
@@ -252,7 +269,7 @@ func serverConfig(p Properties) (*tls.Config, error) {
 	}
 	return &tls.Config{
 		Certificates: cfg.Certificates, ClientCAs: cfg.RootCAs, ClientAuth: auth,
-		MinVersion: cfg.MinVersion, MaxVersion: cfg.MaxVersion,
+		MinVersion: cfg.MinVersion, MaxVersion: cfg.MaxVersion, CipherSuites: cfg.CipherSuites,
 		// Small first records make a web page show sooner; here they are so many more system calls.
 		DynamicRecordSizingDisabled: true,
 	}, nil
@@ -309,11 +326,11 @@ func (s *Sidecar) checkListeners() error {
 		}
 	}
 	if len(s.UpstreamKeystore) > 0 {
-		up, err := RelayTLS("upstream", s.Security, s.UpstreamKeystore).Load()
+		up, err := s.RelayTLS("upstream", s.Security, s.UpstreamKeystore).Load()
 		if err != nil {
 			return errors.Join(append(errs, fmt.Errorf("%sssl.keystore.*: %w", upstreamPrefix, err))...)
 		}
-		own, err := tlsConfig(s.Security)
+		own, err := s.OwnTLS("own", s.Security).Load()
 		if err == nil && len(own.Certificates) > 0 && len(up.Certificates) > 0 && sameSubject(own.Certificates[0], up.Certificates[0]) {
 			errs = append(errs, fmt.Errorf("%sssl.keystore.*: it is the sidecar's own identity, whose rights every client would have", upstreamPrefix))
 		}

@@ -49,7 +49,7 @@ func TestListeners(t *testing.T) {
 	}{
 		"no file":                {Properties{"listener.name.ssl.ssl.keystore.location": dir + "/none.pem"}, "none.pem"},
 		"no key":                 {Properties{"listener.name.ssl.ssl.keystore.certificate.chain": ca.PEM()}, "together"},
-		"Java key store":         {Properties{"listener.name.client.ssl.keystore.type": "JKS"}, "convert the store to PEM"},
+		"a type alone":           {Properties{"listener.name.client.ssl.keystore.type": "JKS"}, "set ssl.keystore.type=PEM"},
 		"a typo":                 {Properties{"listener.name.client.ssl.keystore.locaton": mine}, "listener.name.<name>.ssl.keystore.location"},
 		"client auth":            {Properties{"ssl.client.auth": "maybe"}, "requested"},
 		"nobody to relay as":     {Properties{"ssl.client.auth": "required"}, "upstream.ssl.keystore.location"},

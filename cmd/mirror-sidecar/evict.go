@@ -107,11 +107,11 @@ func printReport(r *evict.Report, asJSON bool, stdout io.Writer) error {
 }
 
 func evictAll(ctx context.Context, cfg *config.Sidecar, ec evict.Config, log *slog.Logger) (*evict.Report, error) {
-	controllerOpts, err := config.ClientOptions(cfg.ControllerSecurity)
+	controllerOpts, err := cfg.ClientOptions(cfg.ControllerSecurity)
 	if err != nil {
 		return nil, err
 	}
-	if ec.Opts, err = config.ClientOptions(cfg.InterBrokerSecurity); err != nil {
+	if ec.Opts, err = cfg.ClientOptions(cfg.InterBrokerSecurity); err != nil {
 		return nil, err
 	}
 	ctl, err := controller.New(cfg.Controllers, controllerOpts, log)

@@ -15,7 +15,7 @@ import (
 // watchHostRules keeps the sidecar from being ready while brokers decide by the address of
 // clients, which they do not see.
 func watchHostRules(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, listeners []config.ClientListener, t *transport, h *health.Server, log *slog.Logger) error {
-	opts, err := config.ClientOptionsVia(cfg.Security, t.home)
+	opts, err := config.ClientOptionsVia(cfg.Live(cfg.Security), t.home)
 	if err != nil {
 		return err
 	}

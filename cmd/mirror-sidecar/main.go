@@ -69,6 +69,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	cfg.Providers.Log = log
 	log.Info("mirror-sidecar", "version", buildVersion())
 	ended, end := context.WithCancel(context.Background())
 	defer end()

@@ -83,17 +83,17 @@ func newTransport(cfg *config.Sidecar, log *slog.Logger) (*transport, error) {
 	if home.TLS() || slices.ContainsFunc(slices.Collect(maps.Keys(cfg.ListenerSecurity)), func(l string) bool { return cfg.UpstreamProtocol(l).TLS() }) {
 		relayed = config.SSL
 	}
-	t.home = dialer(home, config.OwnTLS("own connections to the home broker", cfg.Security))
-	t.among = dialer(among, config.OwnTLS("own connections to brokers", cfg.InterBrokerSecurity))
-	t.controllers = dialer(ctl, config.OwnTLS("own connections to controllers", cfg.ControllerSecurity))
+	t.home = dialer(home, cfg.OwnTLS("own connections to the home broker", cfg.Security))
+	t.among = dialer(among, cfg.OwnTLS("own connections to brokers", cfg.InterBrokerSecurity))
+	t.controllers = dialer(ctl, cfg.OwnTLS("own connections to controllers", cfg.ControllerSecurity))
 	t.relayTLS = relay{
-		as:        dialer(relayed, config.RelayTLS("clients' connections to the home broker", cfg.Security, cfg.UpstreamKeystore)),
-		anonymous: dialer(relayed, config.RelayTLS("anonymous clients' connections to the home broker", cfg.Security, nil)),
+		as:        dialer(relayed, cfg.RelayTLS("clients' connections to the home broker", cfg.Security, cfg.UpstreamKeystore)),
+		anonymous: dialer(relayed, cfg.RelayTLS("anonymous clients' connections to the home broker", cfg.Security, nil)),
 	}
 	t.relayPlain = relay{as: dialer(config.Plaintext, certs.Source{}), anonymous: dialer(config.Plaintext, certs.Source{})}
 	t.relayAmong = relay{
-		as:        dialer(among, config.RelayTLS("connections relayed from the virtual broker", cfg.InterBrokerSecurity, cfg.UpstreamKeystore)),
-		anonymous: dialer(among, config.RelayTLS("anonymous connections relayed from the virtual broker", cfg.InterBrokerSecurity, nil)),
+		as:        dialer(among, cfg.RelayTLS("connections relayed from the virtual broker", cfg.InterBrokerSecurity, cfg.UpstreamKeystore)),
+		anonymous: dialer(among, cfg.RelayTLS("anonymous connections relayed from the virtual broker", cfg.InterBrokerSecurity, nil)),
 	}
 	for _, d := range []*certs.Dialer{t.home, t.relayTLS.as, t.relayTLS.anonymous} {
 		d.ServerName = cfg.HomeServerName
