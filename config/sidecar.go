@@ -48,6 +48,7 @@ type Sidecar struct {
 	Advertised                 AddressTemplate // what clients are told where nothing else says it
 	DefaultListenerIP          string          // where deterministic listeners listen
 	HTTPListen                 string
+	HTTPProfiles               bool
 	DataDir                    string
 	TakeOver                   bool
 	DrainTimeout               time.Duration
@@ -241,6 +242,7 @@ func sidecarKeys() []sidecarKey {
 			s.HTTPListen = v
 			return nil
 		}),
+		k("http.pprof", "false", "serve profiles of the process at http.listen, /debug/pprof/, if that is a loopback address", boolKey(func(s *Sidecar) *bool { return &s.HTTPProfiles })),
 		k("data.dir", "", "folder for what lets the next process serve clients before it has read the cluster's metadata; empty: none", func(s *Sidecar, v string) error { s.DataDir = v; return nil }),
 		k("take.over", "false", "take the place of the sidecar that uses data.dir: serve clients beside it, then have it end", boolKey(func(s *Sidecar) *bool { return &s.TakeOver })),
 		k("drain.timeout.ms", "3000", "how long a sidecar that ends waits for the answers that its clients wait for", millisKey(0, func(s *Sidecar) *time.Duration { return &s.DrainTimeout })),
@@ -427,6 +429,9 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	if err := s.checkAddresses(); err != nil {
 		errs = append(errs, err)
 	}
+	if s.HTTPProfiles && s.HTTPListen != "" && !Loopback(s.HTTPListen) {
+		errs = append(errs, fmt.Errorf("http.pprof: profiles are served at a loopback address only, and http.listen is %s; nobody logs in there", s.HTTPListen))
+	}
 	if s.RetryInitialBackoff > s.RetryMaxBackoff {
 		errs = append(errs, errors.New("mirror.failed.retry.initial.backoff.ms is above mirror.failed.retry.max.backoff.ms"))
 	}
@@ -455,6 +460,16 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 		}
 	}
 	return s, nil
+}
+
+// Loopback tells whether only this machine reaches an address.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
 // parsePerIP reads address:number[,…].

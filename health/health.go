@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"sync"
 	"time"
 
@@ -31,15 +33,56 @@ type Server struct {
 	done chan struct{}
 }
 
-// New returns a server for the address, which Start binds. An empty address serves nothing.
-func New(addr string, metrics prometheus.Gatherer) *Server {
-	s := &Server{addr: addr, checks: map[string]Check{}, warns: map[string]Check{}, done: make(chan struct{})}
+// Config is what a server is for.
+type Config struct {
+	// Listen is the address, which Start binds. An empty one serves nothing.
+	Listen string
+	// Loopback says that only this machine reaches it.
+	Loopback bool
+	// Profiles serves /debug/pprof/, which costs CPU and shows how the process works.
+	Profiles bool
+	Log      *slog.Logger
+}
+
+const (
+	// maxHeader bounds a request's header, in which nothing is expected.
+	maxHeader = 16 << 10
+	// headerTimeout and idleTimeout are how long the header of a request may take to come, and its
+	// connection to bring another one; writeTimeout is how long an answer may take to go.
+	headerTimeout  = 5 * time.Second
+	idleTimeout    = time.Minute
+	writeTimeout   = 30 * time.Second
+	profileTimeout = 3 * time.Minute
+)
+
+// New returns a server that does not serve yet.
+func New(cfg Config, metrics *prometheus.Registry) (*Server, error) {
+	s := &Server{addr: cfg.Listen, checks: map[string]Check{}, warns: map[string]Check{}, done: make(chan struct{})}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.ready)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	s.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
-	return s
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 8}))
+	write := writeTimeout
+	if cfg.Profiles {
+		write = profileTimeout
+		// Not the command line, in which flags may have secrets.
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	g := &guard{to: mux, loopback: cfg.Loopback, log: cfg.Log, panics: prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "kafka_mirror", Name: "http_panics_total", Help: "HTTP requests that ended by a mistake in the sidecar.",
+	})}
+	s.server = &http.Server{
+		Handler: g, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: write,
+		MaxHeaderBytes: maxHeader, ConnState: newConns().changed, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+		DisableGeneralOptionsHandler: true, // OPTIONS * is no GET either
+	}
+	return s, metrics.Register(g.panics)
 }
 
 // Ready adds a check to /readyz.

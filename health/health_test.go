@@ -12,7 +12,10 @@ import (
 
 // TestReady: a failed check makes the process unready, a warning only says so.
 func TestReady(t *testing.T) {
-	s := New("", prometheus.NewRegistry())
+	s, err := New(Config{}, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
 	var failed, warned error
 	s.Ready("part", func() error { return failed })
 	s.Warn("part", func() error { return warned })

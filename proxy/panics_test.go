@@ -93,24 +93,3 @@ func TestPanicsInStateEndTheProcess(t *testing.T) {
 		t.Errorf("the process went on, or does not say why it ended: %v\n%s", err, out)
 	}
 }
-
-func TestTouchesState(t *testing.T) {
-	for name, tc := range map[string]struct {
-		functions []string
-		want      bool
-	}{
-		"the proxy's own":         {[]string{"runtime.panicIndex", modulePath + "proxy.(*conn).fetch", modulePath + "proxy.(*conn).read"}, false},
-		"a codec":                 {[]string{modulePath + "protocol.(*X).ReadFrom", modulePath + "coordinator.(*Coordinator).Handle", modulePath + "proxy.(*conn).write"}, false},
-		"what a codec hands on":   {[]string{modulePath + "coordinator.(*Coordinator).admit", modulePath + "coordinator.(*Coordinator).Handle"}, true},
-		"a library under state":   {[]string{"slices.Sort", modulePath + "replica/leading.(*Partition).fetch"}, true},
-		"the manager":             {[]string{modulePath + "replica.(*Manager).Fetch"}, true},
-		"a name that begins so":   {[]string{modulePath + "replicas.X", "example.com/replica.X"}, false},
-		"the metadata's image":    {[]string{modulePath + "replica/metadata.(*Image).Topic"}, true},
-		"a closure of a codec's":  {[]string{modulePath + "coordinator.(*Coordinator).Handle.func1"}, true},
-		"fetchers of the sources": {[]string{modulePath + "fetcher/pool.(*Pool).Get"}, true},
-	} {
-		if got := touchesState(tc.functions); got != tc.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-}

@@ -77,7 +77,9 @@ func newFront(ctx context.Context, cfg *config.Sidecar, data *dataDir, log *slog
 	if r.conns, err = proxy.NewConnMetrics(r.metrics); err != nil {
 		return nil, err
 	}
-	r.health = health.New(cfg.HTTPListen, r.metrics)
+	if r.health, err = health.New(health.Config{Listen: cfg.HTTPListen, Loopback: config.Loopback(cfg.HTTPListen), Profiles: cfg.HTTPProfiles, Log: log}, r.metrics); err != nil {
+		return nil, err
+	}
 	r.health.Ready("start", func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -37,7 +37,11 @@ func TestUnbindHoldsWhatIsReadOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			late := proxy.NewLate(nil, nil)
 			late.Held = func(topic ids.UUID) bool { return topic == ids.UUID{5} }
-			r := &front{image: img, late: late, health: health.New("", newMetrics()), waiting: errors.New("none")}
+			served, err := health.New(health.Config{}, newMetrics())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &front{image: img, late: late, health: served, waiting: errors.New("none")}
 			mirrors := late.Deps(proxy.Deps{}).Mirrors
 			r.late.Bind(proxy.Parts{})
 			r.unbind(tc.state, readOnly)
