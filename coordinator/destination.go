@@ -22,6 +22,7 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/batch"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+	"github.com/cluster-mirroring/mirror-sidecar/rights"
 )
 
 // adminTimeout bounds one request to this cluster's brokers.
@@ -97,7 +98,7 @@ func (d *Destination) brokerDefault(ctx context.Context, keys ...string) (map[st
 	out := map[string]string{}
 	for _, c := range configs {
 		if c.Err != nil {
-			return nil, fmt.Errorf("ask broker %d for its configuration: %w", who, c.Err)
+			return nil, lacking(fmt.Errorf("ask broker %d for its configuration: %w", who, c.Err), rights.OfCluster(rights.DescribeConfigs, ""))
 		}
 		for _, kv := range c.Configs {
 			if kv.Value != nil && slices.Contains(keys, kv.Key) {
@@ -147,14 +148,14 @@ func (d *Destination) records(ctx context.Context, topic string) (int64, error) 
 		err = starts.Error()
 	}
 	if err != nil {
-		return 0, fmt.Errorf("first offsets of topic %s: %w", topic, err)
+		return 0, lacking(fmt.Errorf("first offsets of topic %s: %w", topic, err), rights.OfTopic(rights.Describe, topic, ""))
 	}
 	ends, err := d.adm.ListEndOffsets(ctx, topic)
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
-		return 0, fmt.Errorf("last offsets of topic %s: %w", topic, err)
+		return 0, lacking(fmt.Errorf("last offsets of topic %s: %w", topic, err), rights.OfTopic(rights.Describe, topic, ""))
 	}
 	var n int64
 	for p, e := range ends[topic] {
@@ -192,7 +193,7 @@ func (d *Destination) createTopic(ctx context.Context, topic string, assignment 
 		return fmt.Errorf("create topic %s: unexpected answer", topic)
 	}
 	if e := kerr.ErrorForCode(r.Topics[0].ErrorCode); e != nil {
-		return fmt.Errorf("create topic %s: %w%s", topic, e, detail(r.Topics[0].ErrorMessage))
+		return lacking(fmt.Errorf("create topic %s: %w%s", topic, e, detail(r.Topics[0].ErrorMessage)), rights.OfTopic(rights.Create, topic, ""))
 	}
 	return nil
 }
@@ -221,7 +222,7 @@ func (d *Destination) alterConfigs(ctx context.Context, topic string, change map
 		return fmt.Errorf("change configs of topic %s: unexpected answer", topic)
 	}
 	if e := kerr.ErrorForCode(r.Resources[0].ErrorCode); e != nil {
-		return fmt.Errorf("change configs of topic %s: %w%s", topic, e, detail(r.Resources[0].ErrorMessage))
+		return lacking(fmt.Errorf("change configs of topic %s: %w%s", topic, e, detail(r.Resources[0].ErrorMessage)), rights.OfTopic(rights.AlterConfigs, topic, ""))
 	}
 	return nil
 }
@@ -248,7 +249,7 @@ func (d *Destination) reassign(ctx context.Context, topic string, targets map[in
 		return fmt.Errorf("reassign topic %s: unexpected answer", topic)
 	}
 	if e := kerr.ErrorForCode(r.ErrorCode); e != nil {
-		return fmt.Errorf("reassign topic %s: %w%s", topic, e, detail(r.ErrorMessage))
+		return lacking(fmt.Errorf("reassign topic %s: %w%s", topic, e, detail(r.ErrorMessage)), rights.OfCluster(rights.Alter, ""))
 	}
 	var errs []error
 	for _, rt := range r.Topics {
@@ -294,7 +295,7 @@ func (d *Destination) elect(ctx context.Context, topic string, partitions []int3
 		return fmt.Errorf("elect leaders of topic %s: unexpected answer", topic)
 	}
 	if e := kerr.ErrorForCode(r.ErrorCode); e != nil {
-		return fmt.Errorf("elect leaders of topic %s: %w", topic, e)
+		return lacking(fmt.Errorf("elect leaders of topic %s: %w", topic, e), rights.OfCluster(rights.Alter, ""))
 	}
 	for _, rt := range r.Topics {
 		for _, p := range rt.Partitions {
@@ -358,7 +359,7 @@ func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, p
 	}
 	answer := r.Topics[0].Partitions[0]
 	if e := kerr.ErrorForCode(answer.ErrorCode); e != nil {
-		return 0, false, fmt.Errorf("producers of %s-%d at broker %d: %w%s", topic, partition, leader, e, detail(answer.ErrorMessage))
+		return 0, false, lacking(fmt.Errorf("producers of %s-%d at broker %d: %w%s", topic, partition, leader, e, detail(answer.ErrorMessage)), rights.OfTopic(rights.Read, topic, ""))
 	}
 	req := kmsg.NewPtrWriteTxnMarkersRequest()
 	for _, p := range answer.ActiveProducers {
@@ -396,13 +397,16 @@ func (d *Destination) abortOpenTransactions(ctx context.Context, topic string, p
 		for _, t := range m.Topics {
 			for _, p := range t.Partitions {
 				if e := kerr.ErrorForCode(p.ErrorCode); e != nil {
-					errs = append(errs, fmt.Errorf("abort the transaction of producer %d in %s-%d: %w", m.ProducerID, topic, partition, e))
+					errs = append(errs, lacking(fmt.Errorf("abort the transaction of producer %d in %s-%d: %w", m.ProducerID, topic, partition, e), rights.OfCluster(rights.ClusterAction, "")))
 				}
 			}
 		}
 	}
 	return len(req.Markers), false, errors.Join(errs...)
 }
+
+// lacking says which right of the sidecars is missing, if that is what an error is about.
+func lacking(err error, n rights.Need) error { return rights.Lacking(err, rights.Sidecars, n) }
 
 // pinned sends a request in no later version than the given one.
 type pinned struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
+	"github.com/cluster-mirroring/mirror-sidecar/rights"
 )
 
 // SourceTopic is what the source says of one of its topics.
@@ -138,7 +139,7 @@ func (s *kafkaSource) topics(ctx context.Context, names []string, out map[string
 			continue
 		case err != nil:
 			// One topic that is not ours to see must not hold up the others.
-			out[*t.Topic] = SourceTopic{Name: *t.Topic, Err: err}
+			out[*t.Topic] = SourceTopic{Name: *t.Topic, Err: rights.Lacking(err, rights.MirrorUser, rights.OfTopic(rights.Describe, *t.Topic, ""))}
 			continue
 		}
 		out[*t.Topic] = SourceTopic{Name: *t.Topic, ID: ids.UUID(t.TopicID), Partitions: int32(len(t.Partitions))}
@@ -154,7 +155,7 @@ func (s *kafkaSource) topics(ctx context.Context, names []string, out map[string
 	for _, c := range configs {
 		t := out[c.Name]
 		if c.Err != nil {
-			t.Err = fmt.Errorf("its configs: %w", c.Err)
+			t.Err = fmt.Errorf("its configs: %w", rights.Lacking(c.Err, rights.MirrorUser, rights.OfTopic(rights.DescribeConfigs, c.Name, "")))
 			out[c.Name] = t
 			continue
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/cluster-mirroring/mirror-sidecar/rights"
 )
 
 // SourceError is an answer of the source that trying again does not cure. For
@@ -26,6 +28,9 @@ func (e *SourceError) Error() string {
 		return fmt.Sprintf("source topic %s partition %d: the source has no such topic or partition", e.Topic, e.Partition)
 	case kerr.InconsistentTopicID.Code:
 		return fmt.Sprintf("source topic %s partition %d: the source's topic was deleted and created anew", e.Topic, e.Partition)
+	case kerr.TopicAuthorizationFailed.Code:
+		err := fmt.Errorf("source topic %s partition %d: %w", e.Topic, e.Partition, kerr.TopicAuthorizationFailed)
+		return rights.Lacking(err, rights.MirrorUser, rights.OfTopic(rights.Read, e.Topic, "")).Error() // which includes DESCRIBE
 	}
 	return fmt.Sprintf("source topic %s partition %d: %s", e.Topic, e.Partition, codeName(e.Code))
 }

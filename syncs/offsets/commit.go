@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/rights"
 )
 
 // movesAtATime bounds one commit.
@@ -53,7 +55,7 @@ func commitOffsets(ctx context.Context, cl *kgo.Client, group string, moves []Mo
 		case errors.Is(active(r.Err), ErrActive):
 			return done, ErrActive
 		case r.Err != nil:
-			errs = append(errs, fmt.Errorf("%s-%d: %w", m.Topic, m.Partition.Partition, r.Err))
+			errs = append(errs, fmt.Errorf("%s-%d: %w", m.Topic, m.Partition.Partition, lacking(r.Err, group, m.Topic)))
 		default:
 			done = append(done, m)
 		}
@@ -82,7 +84,7 @@ func alterShare(ctx context.Context, cl *kgo.Client, group string, moves []Move)
 		return nil, err
 	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return nil, active(withMessage(err, resp.ErrorMessage))
+		return nil, active(lacking(withMessage(err, resp.ErrorMessage), group, "*"))
 	}
 	failed := map[Partition]error{}
 	for _, t := range resp.Topics {
@@ -97,12 +99,22 @@ func alterShare(ctx context.Context, cl *kgo.Client, group string, moves []Move)
 		case !ok:
 			errs = append(errs, fmt.Errorf("%s-%d: no answer", m.Topic, m.Partition.Partition))
 		case err != nil:
-			errs = append(errs, fmt.Errorf("%s-%d: %w", m.Topic, m.Partition.Partition, err))
+			errs = append(errs, fmt.Errorf("%s-%d: %w", m.Topic, m.Partition.Partition, lacking(err, group, m.Topic)))
 		default:
 			done = append(done, m)
 		}
 	}
 	return done, bounded(errs)
+}
+
+// lacking says which right is missing, if that is what an error is about: commits need READ on the group
+// and on the topic.
+func lacking(err error, group, topic string) error {
+	need := rights.OfGroup(rights.Read, group, "")
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		need = rights.OfTopic(rights.Read, topic, "")
+	}
+	return rights.Lacking(err, rights.Sidecars, need)
 }
 
 func withMessage(err error, message *string) error {
