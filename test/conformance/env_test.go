@@ -59,6 +59,7 @@ type env struct {
 	producer             *kgo.Client // writes to the source, partitions as given
 
 	secrets string // a folder that ${file:} may read
+	wills   string // a folder where plugins look for what is wanted of them
 
 	sec    *secured // for what needs users; nil with secErr if it did not start
 	secErr error
@@ -78,7 +79,7 @@ func start(t *testing.T, p pair) *env {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	e := &env{pair: p, secrets: t.TempDir()}
+	e := &env{pair: p, secrets: t.TempDir(), wills: t.TempDir()}
 	bin := stack.Binaries()
 	sidecar := map[string]string{
 		"mirror.topic.num.partitions":         fmt.Sprint(statePartitions),
@@ -87,7 +88,9 @@ func start(t *testing.T, p pair) *env {
 		"config.providers.allowed.paths":      e.secrets,
 		"config.providers.allowed.env":        "CONFORMANCE_ALLOWED",
 	}
-	maps.Copy(sidecar, pluginKeys(t, bin))
+	plugins := pluginKeys(t, bin)
+	maps.Copy(plugins, wilfulKeys(t, e.wills))
+	maps.Copy(sidecar, plugins)
 	source := harness.Config{
 		Name: "source", Version: fullVersion(t, p.source), Brokers: 1, Log: log,
 		Properties: map[string]string{ // for the ACLs that it keeps: everybody may do everything
@@ -121,7 +124,7 @@ func start(t *testing.T, p pair) *env {
 	})
 	group.Go(func() error {
 		// Its rows alone fail without it.
-		e.sec, e.secErr = startSecured(ctx, fullVersion(t, p.destination), bin, log)
+		e.sec, e.secErr = startSecured(ctx, fullVersion(t, p.destination), bin, plugins, log)
 		return nil
 	})
 	err := group.Wait()

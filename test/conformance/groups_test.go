@@ -95,6 +95,41 @@ func policiesGroups(t *testing.T, e *env) {
 		}
 		return fmt.Errorf("%+v", e.describe(t, m).Policies)
 	})
+	e.deletedGroup(t, m, m+".plain", commit)
+}
+
+// deletedGroup deletes a group here, which goes on at the source: it stays deleted, in later rounds
+// too, and it is said why.
+func (e *env) deletedGroup(t *testing.T, m, group string, commit func(group string, at int64)) {
+	t.Helper()
+	if r, err := e.dstAdmin.DeleteGroup(t.Context(), group); err != nil || r.Err != nil {
+		t.Fatalf("delete group %s: %v %v", group, err, r.Err)
+	}
+	commit(group, 8)
+	eventually(t, "why a group that was deleted here is not copied", func(context.Context) error {
+		if out := e.cli(t, "--explain", "--mirror", m, "--group", group); !strings.Contains(out, "its offsets were deleted here") {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	stands := func(group string) (int64, error) {
+		got, err := e.dstAdmin.FetchOffsets(t.Context(), group)
+		if o, ok := got.Lookup(m, 0); ok {
+			return o.At, err
+		}
+		return -1, err
+	}
+	commit(m+".later", 4)
+	eventually(t, "another group is copied", func(context.Context) error {
+		at, err := stands(m + ".later")
+		if err == nil && at != 4 {
+			err = fmt.Errorf("it stands at %d", at)
+		}
+		return err
+	})
+	if at, err := stands(group); err != nil || at >= 0 {
+		t.Errorf("the group that was deleted here stands at %d again (%v)", at, err)
+	}
 }
 
 // join848 makes a group of the consumer protocol, and leaves it empty.

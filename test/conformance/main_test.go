@@ -30,6 +30,9 @@ const (
 const rowsAtOnce = "10"
 
 func TestMain(m *testing.M) {
+	if servedAsPlugin() {
+		return
+	}
 	flag.Parse()
 	os.Exit(run(m))
 }

@@ -95,8 +95,9 @@ func policiesRefused(t *testing.T, e *env) {
 // policiesConfigs: what differs is set, what the source takes away or never had stays, what is excluded
 // is not copied, and what is always copied is so where the source has only its default.
 func policiesConfigs(t *testing.T, e *env) {
-	m := e.mirror(t, "c9-2", "mirror.topic.properties.always", "max.compaction.lag.ms", "mirror.topic.properties.include", "retention.*,segment.*")
-	topic := e.topic(t, "c9-2.a", 1, 3, "segment.ms", "7200000", "min.insync.replicas", "1", "flush.ms", "99000")
+	m := e.mirror(t, "c9-2", "mirror.topic.properties.always", "max.compaction.lag.ms,file.delete.delay.ms", "mirror.topic.properties.include", "retention.*,segment.*",
+		"mirror.topic.properties.exclude", "segment.bytes,file.delete.delay.ms")
+	topic := e.topic(t, "c9-2.a", 1, 3, "segment.ms", "7200000", "segment.bytes", "2097152", "flush.ms", "99000", "file.delete.delay.ms", "61000")
 	e.started(t, m, topic)
 	set := func(addr, key, value string) {
 		t.Helper()
@@ -118,11 +119,131 @@ func policiesConfigs(t *testing.T, e *env) {
 		}
 		return nil
 	})
+	// What the source takes away stays, as a later refresh finds it.
+	source := e.src.Bootstrap(harness.ListenerInternal)[0]
+	unset(t, source, topic, "segment.ms")
+	set(source, "retention.bytes", "223456789")
+	eventually(t, "configs are copied again", func(context.Context) error {
+		have := e.configs(t, topic)
+		if have["retention.bytes"] != "223456789" || have["segment.ms"] != "7200000" {
+			return fmt.Errorf("%v", have)
+		}
+		return nil
+	})
 	e.ended(t, m, topic)
 	have := e.configs(t, topic)
-	for _, key := range []string{"min.insync.replicas", "flush.ms"} {
+	for _, key := range []string{"segment.bytes", "file.delete.delay.ms", "flush.ms"} {
 		if v, ok := have[key]; ok {
 			t.Errorf("%s=%s was copied", key, v)
 		}
 	}
+}
+
+// unset takes a config of a topic away.
+func unset(t *testing.T, addr, topic, key string) {
+	t.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	r := kmsg.NewIncrementalAlterConfigsRequestResource()
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	c.Name, c.Op = key, kmsg.IncrementalAlterConfigOpDelete
+	r.Configs = append(r.Configs, c)
+	req.Resources = append(req.Resources, r)
+	if resp := askAt[*kmsg.IncrementalAlterConfigsResponse](t, addr, req); resp.Resources[0].ErrorCode != 0 {
+		t.Fatal(resp.Resources[0].ErrorCode, text(resp.Resources[0].ErrorMessage))
+	}
+}
+
+// policiesCrash: a plugin that crashes at every question holds up no records, what it has decided stands,
+// what it has not is left out, and everybody is told so.
+func policiesCrash(t *testing.T, e *env) {
+	m := e.mirror(t, "c9-11", "mirror.topics.include", `c9-11[.].*`, "mirror.policy.topics", "built-in,"+pluginWilful)
+	const known, unknown = "c9-11.a", "c9-11.b"
+	e.topic(t, known, 1, 3)
+	e.waitState(t, m, mirroring, known)
+	e.will(t, m, willCrash)
+	e.topic(t, unknown, 1, 3)
+	policy := func() (protocol.DescribedPolicy, error) {
+		d := e.describe(t, m)
+		i := slices.IndexFunc(d.Policies, func(p protocol.DescribedPolicy) bool { return p.Kind == "topics" && p.Plugin == pluginWilful })
+		if i < 0 {
+			return protocol.DescribedPolicy{}, fmt.Errorf("%s is not described: %+v", pluginWilful, d.Policies)
+		}
+		return d.Policies[i], nil
+	}
+	eventually(t, "describe shows that the plugin cannot be asked", func(context.Context) error {
+		p, err := policy()
+		if err == nil && (p.LastError == nil || !slices.ContainsFunc(p.Skipped, func(s protocol.PolicySkip) bool { return s.Name == unknown })) {
+			err = fmt.Errorf("%+v", p)
+		}
+		return err
+	})
+	e.write(t, known, 1, 5)
+	e.copied(t, known)
+	eventually(t, "an old decision is explained as one", func(context.Context) error {
+		if out := e.cli(t, "--explain", "--mirror", m, "--topic", known); !strings.Contains(out, "is mirrored") || !strings.Contains(out, "said before; it cannot be asked now") {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	refused(t, e.send(t, vStart, m, unknown), kerr.PolicyViolation.Code, unknown, pluginWilful)
+	if len(e.describe(t, m).topic(unknown).Partitions) > 0 {
+		t.Errorf("%s is mirrored, and nobody has decided that", unknown)
+	}
+	e.will(t, m, "")
+	e.waitState(t, m, mirroring, unknown, known)
+	e.copied(t, unknown)
+	eventually(t, "describe shows that the plugin can be asked again", func(context.Context) error {
+		p, err := policy()
+		if err == nil && p.LastError != nil {
+			err = fmt.Errorf("%s", *p.LastError)
+		}
+		return err
+	})
+}
+
+// policiesEvents: a plugin is told of each state that a partition comes to, in order, also of those from
+// when it took nothing; nothing waits for it.
+func policiesEvents(t *testing.T, e *env) {
+	m := e.mirror(t, "c9-12", "mirror.policy.events", pluginMute)
+	topic := e.topic(t, "c9-12", 1, 3)
+	told := func(want ...string) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("events tell of %v", want), func(context.Context) error {
+			lines, err := os.ReadFile(filepath.Join(e.wills, m+".events"))
+			if err != nil {
+				return err
+			}
+			left := want
+			for line := range strings.Lines(string(lines)) {
+				if len(left) > 0 && strings.TrimSpace(line) == topic+"-0 "+left[0] {
+					left = left[1:]
+				}
+			}
+			if len(left) > 0 {
+				return fmt.Errorf("%v is not told yet: %s", left, lines)
+			}
+			return nil
+		})
+	}
+	e.started(t, m, topic)
+	told("MIRRORING")
+	e.will(t, m, willErr)
+	e.do(t, vPause, m, topic)
+	e.waitState(t, m, paused, topic)
+	e.do(t, vResume, m, topic)
+	e.waitState(t, m, mirroring, topic)
+	eventually(t, "describe shows that nothing is taken", func(context.Context) error {
+		d := e.describe(t, m)
+		if !slices.ContainsFunc(d.Policies, func(p protocol.DescribedPolicy) bool {
+			return p.Kind == "events" && p.Plugin == pluginMute && strings.Contains(text(p.LastError), "does not want to")
+		}) {
+			return fmt.Errorf("%+v", d.Policies)
+		}
+		return nil
+	})
+	e.will(t, m, "")
+	told("MIRRORING", "PAUSING", "PAUSED", "MIRRORING")
+	e.ended(t, m, topic)
+	told("MIRRORING", "PAUSING", "PAUSED", "MIRRORING", "STOPPING", "STOPPED")
 }

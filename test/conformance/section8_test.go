@@ -24,6 +24,7 @@ func section8() []row {
 		{proves: "C8.2 C8.3 C8.8 verbs", run: rightsVerbs},
 		{proves: "C8.4 delete", run: rightsDelete},
 		{proves: "C8.5 list and describe", run: rightsLook},
+		{proves: "C8.5 quotas", run: rightsQuotas},
 		{proves: "C8.6 configs", run: rightsConfigs},
 		{proves: "C8.7 states", run: rightsStates},
 		{proves: "C2.10 reading the state topic", run: rightsStateTopic},
@@ -43,7 +44,13 @@ func (s *secured) mirrorAs(t *testing.T, e *env, user, name string) error {
 
 func (s *secured) mustMirror(t *testing.T, e *env, name string) string {
 	t.Helper()
-	if err := s.mirrorAs(t, e, userAdmin, name); err != nil {
+	return s.mirrorWith(t, name, e.sourceConfig())
+}
+
+func (s *secured) mirrorWith(t *testing.T, name string, config map[string]string) string {
+	t.Helper()
+	r := askAt[*protocol.CreateClusterMirrorResponse](t, s.addr(), createRequest(name, config), login(userAdmin))
+	if err := protocol.ErrorForCode(r.ErrorCode, r.ErrorMessage); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -27,7 +27,7 @@ const (
 
 // otherUsers have the rights that rows give them, each row its own.
 func otherUsers() []string {
-	return []string{"creator", "operator", "viewer", "configurer", "peer", "reader", "nobody", "source", "tail"}
+	return []string{"creator", "operator", "viewer", "configurer", "peer", "reader", "nobody", "source", "tail", "auditor"}
 }
 
 // secured is a cluster of one broker with a sidecar that lets in by SASL and asks the
@@ -44,7 +44,7 @@ func login(user string) kgo.Opt {
 	return kgo.SASL(plain.Auth{User: user, Pass: user + passwordTail}.AsMechanism())
 }
 
-func startSecured(ctx context.Context, version, bin string, log *slog.Logger) (*secured, error) {
+func startSecured(ctx context.Context, version, bin string, plugins map[string]string, log *slog.Logger) (*secured, error) {
 	var module strings.Builder
 	fmt.Fprintf(&module, `org.apache.kafka.common.security.plain.PlainLoginModule required username="%s" password="%s"`, userBroker, userBroker+passwordTail)
 	for _, u := range append(otherUsers(), userBroker, userSidecar, userAdmin) {
@@ -71,6 +71,13 @@ func startSecured(ctx context.Context, version, bin string, log *slog.Logger) (*
 		// Controllers do not log in.
 		"super.users": "User:ANONYMOUS;User:" + userBroker + ";User:" + userSidecar + ";User:" + userAdmin,
 	})
+	sidecar := map[string]string{
+		"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas(userSidecar),
+		"controller.security.protocol": "PLAINTEXT", "controller.sasl.jaas.config": "",
+		"read.only.error":                     "read-only-topic",
+		"mirror.metadata.refresh.interval.ms": "2000",
+	}
+	maps.Copy(sidecar, plugins)
 	s, err := stack.Start(ctx, stack.Config{
 		Bin: bin, Log: log,
 		Kafka: harness.Config{
@@ -78,12 +85,7 @@ func startSecured(ctx context.Context, version, bin string, log *slog.Logger) (*
 			Properties: properties,
 			ClientOpts: []kgo.Opt{login(userAdmin)},
 		},
-		Sidecar: map[string]string{
-			"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas(userSidecar),
-			"controller.security.protocol": "PLAINTEXT", "controller.sasl.jaas.config": "",
-			"read.only.error":                     "read-only-topic",
-			"mirror.metadata.refresh.interval.ms": "2000",
-		},
+		Sidecar: sidecar,
 	})
 	if err != nil {
 		return nil, err

@@ -82,6 +82,8 @@ func mirrorOf(k protocol.Key) string {
 		return k.MirrorName
 	case protocol.LastMirrorEpochsKey:
 		return k.MirrorName
+	case protocol.OwnedKey:
+		return k.MirrorName
 	}
 	return ""
 }
