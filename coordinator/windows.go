@@ -24,6 +24,7 @@ type windows struct {
 }
 
 type lease struct {
+	opened  time.Time
 	timer   *time.Timer
 	release func()
 }
@@ -50,13 +51,14 @@ func (w *windows) closeLease(owner string) {
 	}
 }
 
-// extend prolongs the owner's lease, if it has one.
+// extend prolongs the owner's lease, if it has one that is young: the virtual broker cordons itself
+// again a while after it was opened, whatever was prolonged since, and would be said to be open.
 func (w *windows) extend(owner string, d time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := w.leases[owner]
 	// A timer that has fired is about to close the window: too late to prolong it.
-	return l != nil && l.timer.Stop() && !l.timer.Reset(d)
+	return l != nil && time.Since(l.opened) < windowLease && l.timer.Stop() && !l.timer.Reset(d)
 }
 
 // grant opens our virtual broker to owner for d at most; 0 closes the owner's window. What an owner
@@ -85,11 +87,11 @@ func (c *Coordinator) grant(ctx context.Context, owner string, d time.Duration) 
 		release()
 		return fmt.Errorf("virtual broker %d is being stopped", c.cfg.Self)
 	}
-	if old := w.leases[owner]; old != nil { // its timer has fired, and waits for us
+	if old := w.leases[owner]; old != nil { // too old to be prolonged, or its timer has fired and waits for us
 		old.timer.Stop()
 		old.release()
 	}
-	l := &lease{release: release}
+	l := &lease{opened: time.Now(), release: release}
 	l.timer = time.AfterFunc(d, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -76,6 +76,40 @@ func TestLeaseIsClosedInOrder(t *testing.T) {
 	}
 }
 
+// TestLeaseThatIsOldIsOpenedAnew: a virtual broker ends each window by itself. One that was prolonged
+// again and again must not be said to be open when it is not.
+func TestLeaseThatIsOldIsOpenedAnew(t *testing.T) {
+	r := newRig(t)
+	b := &slowBroker{asked: make(chan struct{}, 3), let: make(chan struct{})}
+	close(b.let)
+	r.deps.Broker = b
+	grant := func(d time.Duration) {
+		t.Helper()
+		if err := r.grant(t.Context(), "peer", d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant(time.Hour)
+	grant(time.Hour)
+	if n := len(b.asked); n != 1 {
+		t.Errorf("opened %d times, though it was just opened", n)
+	}
+	r.windows.mu.Lock()
+	r.windows.leases["peer"].opened = time.Now().Add(-windowLease)
+	r.windows.mu.Unlock()
+	grant(time.Hour)
+	if n := len(b.asked); n != 2 {
+		t.Errorf("opened %d times: what the broker has closed by itself is taken for open", n)
+	}
+	if n := b.open.Load(); n != 1 {
+		t.Errorf("%d windows are open", n)
+	}
+	grant(0)
+	if n := b.open.Load(); n != 0 {
+		t.Errorf("%d windows are open at the end", n)
+	}
+}
+
 // orderPeers note what a peer is asked for, and when it has answered.
 type orderPeers struct {
 	mu      sync.Mutex // guards the following
