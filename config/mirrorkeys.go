@@ -29,7 +29,7 @@ const (
 func IsList(key string) bool {
 	switch key {
 	case "bootstrap.servers", TopicsIncludeKey, TopicsExcludeKey, "mirror.groups.include", "mirror.groups.exclude",
-		ACLsIncludeKey, ACLsExcludeKey, QuotasIncludeKey, PropertiesAlwaysKey, PropertiesIncludeKey, PropertiesExcludeKey, "ssl.enabled.protocols":
+		ACLsIncludeKey, ACLsExcludeKey, QuotasIncludeKey, PropertiesAlwaysKey, PropertiesIncludeKey, PropertiesExcludeKey, "ssl.enabled.protocols", "ssl.cipher.suites":
 		return true
 	}
 	return strings.HasPrefix(key, PolicyPrefix)
