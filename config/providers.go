@@ -36,6 +36,12 @@ type Providers struct {
 // CallersProviders may read whatever the process may: for what its own user has written.
 func CallersProviders() Providers { return Providers{all: true} }
 
+// The keys that say what may be read. References in them themselves are none.
+const (
+	keyAllowedPaths = "config.providers.allowed.paths"
+	keyAllowedEnv   = "config.providers.allowed.env"
+)
+
 // maxSecretBytes bounds a file that is one secret.
 const maxSecretBytes = 1 << 20
 
@@ -53,6 +59,15 @@ func isReference(value string) bool {
 	value = strings.TrimSpace(value)
 	m := providerExpression().FindStringSubmatch(value)
 	return m != nil && m[0] == value && slices.Contains(providerNames(), m[1])
+}
+
+// expandOwn replaces references in one of the sidecar's own keys, such as the address of its pod.
+func (v Providers) expandOwn(key, value string) (string, error) {
+	if key == keyAllowedPaths || key == keyAllowedEnv || !strings.Contains(value, "${") {
+		return value, nil
+	}
+	p, err := v.Expand(Properties{key: value})
+	return p[key], err
 }
 
 // Expand returns a copy of p with every reference replaced.

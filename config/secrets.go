@@ -115,12 +115,14 @@ func ResealSecrets(keys *sealed.Keys, mirror string, stored Properties) (next Pr
 }
 
 // StoredSecrets are the keys of a mirror's stored configuration that hold secrets, each with the id of the
-// key that it is encrypted with, "" if it lies there in clear.
+// key that it is encrypted with: "" if it lies there in clear, "unknown" if another version has encrypted it.
 func StoredSecrets(stored Properties) map[string]string {
 	out := map[string]string{}
 	for key, value := range stored {
 		if isSecurityKey(key) && (sealed.Is(value) || literalSecret(key, value)) {
-			out[key] = sealed.KeyID(value)
+			if out[key] = sealed.KeyID(value); out[key] == "" && sealed.Is(value) {
+				out[key] = "unknown"
+			}
 		}
 	}
 	return out

@@ -210,3 +210,28 @@ func TestCallersReferences(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestSidecarsOwnReferences(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("MIRROR_TEST_IP", "10.0.0.7")
+	keys := filepath.Join(dir, "keys")
+	p := Properties{
+		"home.broker.bootstrap": "${env:MIRROR_TEST_IP}:9092", "controller.quorum.bootstrap.servers": "a:1", "virtual.listeners": "a:2",
+		"config.providers.allowed.env": "MIRROR_TEST_IP", "state.encryption.key.file": keys,
+	}
+	if _, err := ParseSidecar(p); err == nil || !strings.Contains(err.Error(), "state.encryption.key.file: read keys:") {
+		t.Errorf("without the file: %v", err)
+	}
+	keyFile(t, keys, 1)
+	s, err := ParseSidecar(p)
+	if err != nil || !slices.Equal(s.HomeBroker, []string{"10.0.0.7:9092"}) || len(s.Providers.Keys.IDs()) != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := ParseEvict(Properties{"controller.quorum.bootstrap.servers": "a:1", "state.encryption.key.file": filepath.Join(dir, "missing")}); err != nil {
+		t.Errorf("an eviction needs no key: %v", err)
+	}
+	delete(p, "config.providers.allowed.env")
+	if _, err := ParseSidecar(p); err == nil || !strings.Contains(err.Error(), "home.broker.bootstrap: ${env:MIRROR_TEST_IP}") {
+		t.Errorf("not allowed: %v", err)
+	}
+}

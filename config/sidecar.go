@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-mirroring/mirror-sidecar/certs"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
+	"github.com/cluster-mirroring/mirror-sidecar/sealed"
 )
 
 // Listener is one address of the proxy: an optional Kafka listener name and where it
@@ -258,7 +259,7 @@ func sidecarKeys() []sidecarKey {
 		k("connections.max.stall.ms", "30000", "how long a client may send nothing more of a request that it has begun", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxStall })),
 		k("connections.max.login.ms", "30000", "how long a client may take to log in, where the broker's listener has SASL", millisKey(1, func(s *Sidecar) *time.Duration { return &s.MaxLogin })),
 		k("socket.request.max.bytes", strconv.Itoa(100<<20), "largest request", intKey(1, math.MaxInt32, func(s *Sidecar) *int { return &s.MaxRequest })),
-		k("state.encryption.key.file", "", "file with the key that encrypts secrets in the state topic", func(s *Sidecar, v string) error { s.StateEncryptionKeyFile = v; return nil }),
+		k("state.encryption.key.file", "", "file with the keys, base64 of 32 bytes a line, that encrypt mirrors' secrets in the state topic: the first does, all decrypt; the same at all sidecars", func(s *Sidecar, v string) error { s.StateEncryptionKeyFile = v; return nil }),
 		k("log.level", "info", "debug, info, warn or error", func(s *Sidecar, v string) error {
 			if err := s.LogLevel.UnmarshalText([]byte(v)); err != nil {
 				return fmt.Errorf("%q is none of debug, info, warn, error", v)
@@ -316,8 +317,8 @@ func sidecarKeys() []sidecarKey {
 			s.PluginPath = v
 			return nil
 		}),
-		k("config.providers.allowed.paths", "", "directories that ${file:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedPaths })),
-		k("config.providers.allowed.env", "", "variables that ${env:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedEnv })),
+		k(keyAllowedPaths, "", "directories and files that ${file:…} and ${dir:…} may read, and that mirrors may name", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedPaths })),
+		k(keyAllowedEnv, "", "variables that ${env:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedEnv })),
 	}
 }
 
@@ -361,6 +362,7 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	s := &Sidecar{Security: Properties{}, ControllerSecurity: Properties{}, InterBrokerSecurity: Properties{}, UpstreamKeystore: Properties{}, ListenerSecurity: map[string]Properties{}, ListenerAddresses: map[string]ListenerAddresses{}, Plugins: map[string]*Plugin{}}
 	var errs []error
 	table := sidecarKeys()
+	providers := Providers{AllowedPaths: SplitList(p[keyAllowedPaths]), AllowedEnv: SplitList(p[keyAllowedEnv])}
 	known := make(map[string]bool, len(table))
 	names := make([]string, 0, len(table))
 	for _, k := range table {
@@ -369,6 +371,11 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 		v, given := p[k.Name]
 		if !given {
 			v = k.Default
+		}
+		v, err := providers.expandOwn(k.Name, v)
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
 		if err := k.set(s, v); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
@@ -444,6 +451,12 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 	for _, sec := range slices.Concat([]Properties{s.Security, s.ControllerSecurity, s.InterBrokerSecurity, s.UpstreamKeystore}, slices.Collect(maps.Values(s.ListenerSecurity))) {
 		if err := s.settle(sec); err != nil {
 			return nil, err
+		}
+	}
+	if s.StateEncryptionKeyFile != "" && slices.Contains(required, "virtual.listeners") { // else no mirror is read
+		var err error
+		if s.Providers.Keys, err = sealed.Open(s.StateEncryptionKeyFile); err != nil {
+			return nil, fmt.Errorf("state.encryption.key.file: %w", err)
 		}
 	}
 	if err := s.finishPlugins(); err != nil {

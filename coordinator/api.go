@@ -68,12 +68,15 @@ func (c *Coordinator) validateCreate(ctx context.Context, name string, configs c
 	if refused := checkName(name); refused != nil {
 		return "", refused
 	}
-	cfg, err := config.ParseMirror(configs)
+	cfg, err := parsed(name, configs)
 	if err != nil {
-		return "", refuse(kerr.InvalidConfig.Code, "mirror %s: %v", name, err)
+		return "", err
 	}
 	if _, exists := c.view.Mirror(name); exists {
 		return "", refuse(protocol.ClusterMirrorAlreadyExists, "mirror %s exists already", name)
+	}
+	if _, err := c.sealed(name, nil, configs); err != nil {
+		return "", err
 	}
 	if err := c.checkPolicies(ctx, name, nil, configs); err != nil {
 		return "", err
@@ -111,7 +114,11 @@ func (c *Coordinator) createMirror(ctx context.Context, name string, configs con
 		if _, exists := c.view.Mirror(name); exists {
 			return refuse(protocol.ClusterMirrorAlreadyExists, "mirror %s exists already", name)
 		}
-		return c.store.Put(ctx, record{kind: kindMirror, mirror: name, value: Mirror{Name: name, SourceClusterID: sourceID, Configs: configs}})
+		stored, err := c.sealed(name, nil, configs)
+		if err != nil {
+			return err
+		}
+		return c.store.Put(ctx, record{kind: kindMirror, mirror: name, value: Mirror{Name: name, SourceClusterID: sourceID, Configs: stored}})
 	})
 	if err != nil {
 		return fmt.Errorf("create mirror %s: %w", name, err)

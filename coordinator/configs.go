@@ -143,6 +143,9 @@ func (c *Coordinator) alterConfigs(ctx context.Context, mirror string, ops []Con
 		return err
 	}
 	next, err := applyOps(m, ops)
+	if err == nil {
+		next, err = c.sealed(mirror, m.Configs, next)
+	}
 	if err != nil {
 		return err
 	}
@@ -160,7 +163,10 @@ func (c *Coordinator) alterConfigs(ctx context.Context, mirror string, ops []Con
 			return err
 		}
 		before = now.Configs
-		if now.Configs, err = applyOps(now, ops); err != nil {
+		if now.Configs, err = applyOps(now, ops); err == nil {
+			now.Configs, err = c.sealed(mirror, before, now.Configs)
+		}
+		if err != nil {
 			return err
 		}
 		next = now.Configs
@@ -184,9 +190,9 @@ func (c *Coordinator) checkSource(ctx context.Context, m Mirror, next config.Pro
 	if config.SameSource(m.Configs, next) {
 		return nil
 	}
-	cfg, err := config.ParseMirror(next)
+	cfg, err := parsed(m.Name, next)
 	if err != nil {
-		return refuse(kerr.InvalidConfig.Code, "mirror %s: %v", m.Name, err)
+		return err
 	}
 	src, err := c.deps.Source(cfg)
 	if err != nil {

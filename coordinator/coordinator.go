@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/builtin"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
+	"github.com/cluster-mirroring/mirror-sidecar/sealed"
 )
 
 // Partitions tells what this sidecar knows of the mirror partitions that its virtual
@@ -55,6 +56,8 @@ type Config struct {
 	RefreshInterval time.Duration
 	ReplicaLag      time.Duration // replica.lag.time.max.ms, Kafka's default 30 s
 	ClusterID       string        // of this cluster
+	// Keys encrypt secrets of mirrors in the state topic; nil for none.
+	Keys *sealed.Keys
 	// Alone says that this process is no sidecar, and coordinates what no sidecar does: an
 	// uninstall. Self is then no virtual broker's id.
 	Alone bool
@@ -96,6 +99,7 @@ type Coordinator struct {
 	windows windows
 	links   links // see failback.go
 	rounds  rounds
+	secrets secretsTold
 
 	refresher atomic.Pointer[Refresher]
 	sweeper   atomic.Pointer[Sweeper]
@@ -448,7 +452,7 @@ func recovers(old, s PartitionState) bool { return old.State == Failed && s.Stat
 
 // source opens the source of a mirror.
 func (c *Coordinator) source(m Mirror) (Source, *config.Mirror, error) {
-	cfg, err := config.ParseStored(m.Configs)
+	cfg, err := m.stored()
 	if err != nil {
 		return nil, nil, fmt.Errorf("mirror %s: configuration: %w", m.Name, err)
 	}

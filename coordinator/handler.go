@@ -317,6 +317,9 @@ func (c *Coordinator) describeAnswer(ctx context.Context, r *protocol.DescribeCl
 	r = q
 	resp := protocol.NewDescribeClusterMirrorsResponse()
 	local := c.localStatus()
+	if r.LocalOnly {
+		resp.SecretKeys = c.cfg.Keys.IDs()
+	}
 	names := r.MirrorNames
 	if names == nil {
 		for _, m := range c.view.Mirrors() {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/syncs"
@@ -85,7 +84,7 @@ const reachTimeout = time.Second
 
 // reachable returns an error if no address of a mirror's source takes connections.
 func reachable(ctx context.Context, m Mirror) error {
-	cfg, err := config.ParseStored(m.Configs)
+	cfg, err := m.stored()
 	if err != nil {
 		return err
 	}

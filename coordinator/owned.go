@@ -253,7 +253,7 @@ func (c *Coordinator) Mirror(ctx context.Context, name string) (syncs.Mirror, er
 	if err != nil {
 		return syncs.Mirror{}, err
 	}
-	cfg, err := config.ParseStored(m.Configs)
+	cfg, err := m.stored()
 	if err != nil {
 		return syncs.Mirror{}, fmt.Errorf("mirror %s: configuration: %w", name, err)
 	}

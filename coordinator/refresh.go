@@ -201,6 +201,7 @@ func (m *refreshed) close() {
 // look looks at one mirror's source once, and returns when to do so again at the latest.
 func (r *Refresher) look(ctx context.Context, name string, m *refreshed) time.Duration {
 	again, err := r.refresh(ctx, name, m)
+	err = errors.Join(err, r.c.reseal(ctx, name))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	text := ""
@@ -229,7 +230,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 	if !ok {
 		return 0, nil
 	}
-	cfg, err := config.ParseStored(mirror.Configs)
+	cfg, err := mirror.stored()
 	if err != nil {
 		return 0, fmt.Errorf("mirror %s: configuration: %w", name, err)
 	}

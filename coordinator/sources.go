@@ -44,6 +44,7 @@ type Sources struct {
 
 	mu      sync.Mutex // guards the following
 	sources map[string]*source
+	unused  map[string]error // by mirror: why its changed configuration is not used
 	closed  bool
 
 	wake   chan struct{}
@@ -103,6 +104,12 @@ func (s *Sources) reconcile() bool {
 	open := maps.Clone(s.sources)
 	s.mu.Unlock()
 	well := true
+	unused := map[string]error{}
+	defer func() {
+		s.mu.Lock()
+		s.unused = unused
+		s.mu.Unlock()
+	}()
 	for name, src := range open {
 		m, ok := s.view.Mirror(name)
 		if !ok {
@@ -118,7 +125,7 @@ func (s *Sources) reconcile() bool {
 		f, err := s.open(m)
 		if err != nil {
 			s.log.Error("the changed configuration of a mirror cannot be used, the former one goes on", "mirror", name, "err", err)
-			well = false
+			unused[name], well = err, false
 			continue
 		}
 		s.log.Info("the source of a mirror is read anew, its configuration has changed", "mirror", name)
@@ -162,7 +169,7 @@ func (s *Sources) Health(mirror, topic string, partition int32) (fetcher.Health,
 }
 
 func (s *Sources) open(m Mirror) (*fetcher.Fetcher, error) {
-	cfg, err := config.ParseStored(m.Configs)
+	cfg, err := m.stored()
 	if err != nil {
 		return nil, fmt.Errorf("mirror %s: configuration: %w", m.Name, err)
 	}
@@ -186,10 +193,16 @@ func (s *Sources) open(m Mirror) (*fetcher.Fetcher, error) {
 // of each partition waits for.
 func (s *Sources) Status(in []replica.PartitionStatus) []PartitionStatus {
 	out := StatusOf(in)
+	s.mu.Lock()
+	unused := s.unused // replaced as a whole
+	s.mu.Unlock()
 	for i, p := range in {
 		h, read := s.Health(p.Mirror, p.Topic, p.TP.Partition)
 		if read && out[i].Detail == "" {
 			out[i].Detail, out[i].ErrorMessage = sourceDetail(h, time.Now())
+		}
+		if err := unused[p.Mirror]; err != nil && out[i].ErrorMessage == "" {
+			out[i].ErrorMessage = "the changed configuration of the mirror cannot be used, the former one goes on: " + err.Error()
 		}
 	}
 	return out

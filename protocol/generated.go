@@ -2142,6 +2142,9 @@ type DescribeClusterMirrorsResponse struct {
 	Mirrors        []DescribedMirror
 	LookupResults  []LookupResult
 	Origins        []TopicOrigin
+	// SecretKeys: ids of the keys that this sidecar can decrypt stored secrets with; told to
+	// sidecars only.
+	SecretKeys []string
 	// UnknownTags are tagged fields of a newer build, kept as they came.
 	UnknownTags []wire.Tag
 }
@@ -2170,6 +2173,14 @@ func (m *DescribeClusterMirrorsResponse) write(w *wire.Writer, version int16) {
 			w.ArrayLen(len(m.Origins), true)
 			for i := range m.Origins {
 				m.Origins[i].write(w, version)
+			}
+		}))
+	}
+	if len(m.SecretKeys) > 0 {
+		tags = append(tags, w.Field(1, func(w *wire.Writer) {
+			w.ArrayLen(len(m.SecretKeys), true)
+			for i := range m.SecretKeys {
+				w.String(m.SecretKeys[i], true)
 			}
 		}))
 	}
@@ -2204,6 +2215,13 @@ func (m *DescribeClusterMirrorsResponse) read(r *wire.Reader, version int16) {
 					m.Origins[i].read(r, version)
 				}
 			}
+		case tag == 1:
+			if n := r.ArrayLen(true, 1); n > 0 {
+				m.SecretKeys = make([]string, n)
+				for i := range m.SecretKeys {
+					m.SecretKeys[i] = r.String(true)
+				}
+			}
 		default:
 			return false
 		}
@@ -2221,6 +2239,9 @@ func (m DescribeClusterMirrorsResponse) MarshalJSON() ([]byte, error) {
 	o.Field("lookupResults", wire.List(m.LookupResults))
 	if len(m.Origins) > 0 {
 		o.Field("origins", wire.List(m.Origins))
+	}
+	if len(m.SecretKeys) > 0 {
+		o.Field("secretKeys", wire.List(m.SecretKeys))
 	}
 	return o.JSON()
 }

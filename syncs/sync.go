@@ -83,6 +83,7 @@ func (m Mirror) with(changes map[string]*string) (Mirror, error) {
 	if !config.SameSource(props, m.Properties) {
 		return m, fmt.Errorf("mirror %s: another way to the source cannot be tried out", m.Name)
 	}
+	cfg.Name = m.Name
 	m.Properties, m.Config = props, cfg
 	return m, nil
 }

@@ -359,10 +359,13 @@ func newCoordinator(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *client
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if err := cfg.Providers.Keys.Exposed(); err != nil {
+		log.Warn("the keys of mirrors' secrets are not kept from others", "error", err)
+	}
 	l := &led{broker: b}
 	co, err := coordinator.New(coordinator.Config{
 		Self: b.ID(), Virtual: cfg.VirtualOffset, VirtualReplicas: cfg.VirtualReplicas,
-		StopReplicaWait: cfg.StopReplicaWait, RefreshInterval: cfg.RefreshInterval, ClusterID: c.id, ReplicaLag: c.home.ReplicaLag,
+		StopReplicaWait: cfg.StopReplicaWait, RefreshInterval: cfg.RefreshInterval, ClusterID: c.id, ReplicaLag: c.home.ReplicaLag, Keys: cfg.Providers.Keys,
 	}, coordinator.Deps{
 		Image: c.image, Store: store, Destination: dest, Source: coordinator.KafkaSource(cfg.Providers, c.home.ID),
 		Peers: cl.peers, Broker: b, Partitions: l, Fences: fences, Policies: policies,
@@ -392,7 +395,7 @@ func newSources(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, store *coordin
 		HomeID: c.home.ID, ClusterID: c.id, Fetchers: cfg.ReplicaFetchers, Providers: cfg.Providers, Buffers: buffers,
 	}, store.View(), log)
 	lc.Append(fx.Hook{OnStart: s.Start, OnStop: s.Stop})
-	return s, reg.Register(s)
+	return s, errors.Join(reg.Register(s), reg.Register(coordinator.NewStoredSecrets(store.View())))
 }
 
 func newManager(lc fx.Lifecycle, cfg *config.Sidecar, c *cluster, cl *clients, b *replica.Broker, ctl *controller.Client,
@@ -611,5 +614,6 @@ func newProxies(lc fx.Lifecycle, sh fx.Shutdowner, cfg *config.Sidecar, c *clust
 	h.Ready("state", store.Unread)
 	// Clients are served all the same, and it is the same at every sidecar.
 	h.Warn("state", store.Unwritable)
+	h.Warn("secrets", co.Secrets)
 	return &proxies{}, nil
 }

@@ -3,6 +3,8 @@ package stack
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -113,6 +115,9 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	if s.Cluster, err = harness.Start(ctx, cfg.Kafka); err != nil {
 		return nil, err
 	}
+	if err = s.makeKey(); err != nil {
+		return nil, err
+	}
 	for _, c := range s.Sidecars {
 		extra := maps.Clone(cfg.Sidecar)
 		if cfg.EachSidecar != nil {
@@ -129,6 +134,20 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 		return s, nil
 	}
 	return s, s.StartSidecars(ctx)
+}
+
+// KeyFile holds the key that all sidecars encrypt mirrors' secrets with.
+func (s *Stack) KeyFile() string { return filepath.Join(s.dir, "state.key") }
+
+func (s *Stack) makeKey() error {
+	raw := make([]byte, 32)
+	if _, err := rand.Read(raw); err != nil {
+		return fmt.Errorf("stack: %w", err)
+	}
+	if err := os.WriteFile(s.KeyFile(), []byte(base64.StdEncoding.EncodeToString(raw)+"\n"), 0o600); err != nil {
+		return fmt.Errorf("stack: %w", err)
+	}
+	return nil
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
@@ -281,6 +300,7 @@ func (c *Sidecar) configure(cluster *harness.Cluster, dir string, sidecars int, 
 		"virtual.advertised.listeners":           c.Virtual,
 		"http.listen":                            c.HTTP,
 		"data.dir":                               filepath.Join(dir, fmt.Sprintf("sidecar-%d", c.Broker)),
+		"state.encryption.key.file":              filepath.Join(dir, "state.key"),
 		"mirror.topic.num.partitions":            "4",
 		"mirror.state.topic.replication.factor":  strconv.Itoa(min(3, len(cluster.Brokers()))),
 		"mirror.virtual.replicas":                strconv.Itoa(min(2, sidecars)),
