@@ -155,11 +155,11 @@ func (d decrypter) pbes2(params []byte, password string) (cipher.Block, []byte, 
 	case oid.Equal(append(nist[:8:8], 42)):
 		size = 32
 	case oid.Equal(asn1.ObjectIdentifier{1, 2, 840, 113549, 3, 7}):
-		size, build = 24, des.NewTripleDESCipher //nolint:gosec // as above
+		size, build = 24, des.NewTripleDESCipher
 	default:
 		return nil, nil, unknownCipher(oid)
 	}
-	_, key, err := d.pbkdf2(p.KDF, password, size)
+	key, err := d.pbkdf2(p.KDF, password, size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -175,32 +175,31 @@ func (d decrypter) pbes2(params []byte, password string) (cipher.Block, []byte, 
 }
 
 // pbkdf2 makes a key of size bytes, or of as many as it says itself if that is 0.
-func (d decrypter) pbkdf2(kdf pkix.AlgorithmIdentifier, password string, size int) (pbkdf2Params, []byte, error) {
+func (d decrypter) pbkdf2(kdf pkix.AlgorithmIdentifier, password string, size int) ([]byte, error) {
 	var p pbkdf2Params
 	if !kdf.Algorithm.Equal(oidPKCS5(12)) {
-		return p, nil, unknownCipher(kdf.Algorithm)
+		return nil, unknownCipher(kdf.Algorithm)
 	}
 	if err := unmarshal(kdf.Parameters.FullBytes, &p); err != nil {
-		return p, nil, fmt.Errorf("how its password is hashed: %w", err)
+		return nil, fmt.Errorf("how its password is hashed: %w", err)
 	}
 	if err := d.check(p.Salt, p.Iterations); err != nil {
-		return p, nil, err
+		return nil, err
 	}
 	if size == 0 {
 		size = p.KeyLength
 	}
 	if size < 1 || size > sha512.Size {
-		return p, nil, errors.New("how its password is hashed: there are no keys of this length")
+		return nil, errors.New("how its password is hashed: there are no keys of this length")
 	}
 	h := sha1.New
 	if len(p.PRF.Algorithm) > 0 {
 		var err error
 		if h, err = hmacOf(p.PRF.Algorithm); err != nil {
-			return p, nil, err
+			return nil, err
 		}
 	}
-	key, err := pbkdf2.Key(h, password, p.Salt, p.Iterations, size)
-	return p, key, err
+	return pbkdf2.Key(h, password, p.Salt, p.Iterations, size)
 }
 
 // pbmac1 is the hash and the key of a store's checksum as of RFC 9579.
@@ -213,7 +212,7 @@ func (d decrypter) pbmac1(params []byte, password string) (func() hash.Hash, []b
 	if err != nil {
 		return nil, nil, err
 	}
-	_, key, err := d.pbkdf2(p.KDF, password, 0)
+	key, err := d.pbkdf2(p.KDF, password, 0)
 	return h, key, err
 }
 
