@@ -146,9 +146,11 @@ func authorizedOperations(resp kmsg.Response, have rights.Set) {
 // names, and what else to do with the request once they are known.
 type topicRights struct {
 	names []string
-	// open says that the request means more topics than it names: a dry run tells which.
+	// open says that the request means more topics than it names.
 	open bool
-	// dry is the same request, to be answered without effect; only if open.
+	// start is what a start asks for, if that is open.
+	start *startRequest
+	// dry is another request, to be answered without effect; only if open.
 	dry kmsg.Request
 	// without returns the request for the permitted topics only; nil if nothing of it is
 	// left. It is asked only if some are denied.
@@ -158,10 +160,9 @@ type topicRights struct {
 func rightsOnTopics(req kmsg.Request) (topicRights, bool) {
 	switch r := req.(type) {
 	case *protocol.StartMirrorTopicsRequest:
-		dry := *r
-		dry.ValidateOnly = true
 		return topicRights{
-			names: r.Topics, open: len(r.IncludePatterns) > 0, dry: &dry,
+			names: r.Topics, open: len(r.IncludePatterns) > 0,
+			start: &startRequest{mirror: r.MirrorName, topics: r.Topics, include: r.IncludePatterns, exclude: r.ExcludePatterns},
 			without: func(permitted, denied []string) kmsg.Request {
 				rest := *r
 				rest.Topics, rest.IncludePatterns = permitted, withoutDenied(r.IncludePatterns, denied)
@@ -256,9 +257,23 @@ func withoutDenied(patterns, denied []string) []string {
 	})
 }
 
-// namesOnly marks the context of a dry run of which only the names count: policies need not be
-// asked, nor what a topic would get. Another sidecar that is asked does the whole.
-type namesOnly struct{}
+// means returns the topics that an open request means.
+func (c *Coordinator) means(ctx context.Context, clientID string, t topicRights) ([]string, error) {
+	if t.start != nil {
+		return c.startMeans(ctx, *t.start)
+	}
+	resp := c.answer(ctx, clientID, t.dry)
+	if code, message := topLevel(resp); code != 0 {
+		return nil, errorOf(code, message)
+	}
+	var names []string
+	for _, r := range *topicResults(resp) {
+		if !r.Skipped { // nothing is done with it, so nobody needs rights
+			names = append(names, r.Name)
+		}
+	}
+	return names, nil
+}
 
 // permitted asks for ALTER_CONFIGS on each topic of a request, also those that its patterns
 // mean. It returns what is left of the request, nil if nothing is, and the answers for the
@@ -270,15 +285,9 @@ func (c *Coordinator) permitted(ctx context.Context, caller Caller, clientID str
 	}
 	names := t.names
 	if t.open {
-		resp := c.answer(context.WithValue(ctx, namesOnly{}, true), clientID, t.dry)
-		if code, message := topLevel(resp); code != 0 {
-			return nil, nil, errorOf(code, message)
-		}
-		names = nil
-		for _, r := range *topicResults(resp) {
-			if !r.Skipped { // nothing is done with it, so nobody needs rights
-				names = append(names, r.Name)
-			}
+		var err error
+		if names, err = c.means(ctx, clientID, t); err != nil {
+			return nil, nil, err
 		}
 	}
 	names = distinct(names)

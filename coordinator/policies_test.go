@@ -450,7 +450,7 @@ func TestDryRunOfAPattern(t *testing.T) {
 }
 
 // TestRightsAreAskedWithoutPolicies: to know whose rights a start by patterns needs takes the names of
-// topics, and nobody's opinion of them.
+// topics, and nobody's opinion of them, wherever the mirror is coordinated.
 func TestRightsAreAskedWithoutPolicies(t *testing.T) {
 	r := newRig(t)
 	asked := 0
@@ -463,13 +463,26 @@ func TestRightsAreAskedWithoutPolicies(t *testing.T) {
 	r.sourceTopics("a", "b", "__consumer_offsets")
 	req := protocol.NewStartMirrorTopicsRequest()
 	req.MirrorName, req.IncludePatterns = "m", []string{".*"}
-	rest, denied, err := r.permitted(t.Context(), can().but("b"), "", &req)
-	if err != nil || len(denied) != 1 || denied[0].Name != "b" || asked > 0 {
-		t.Fatalf("denied %+v, %v; policies were asked about %d topics", denied, err, asked)
+	for _, coordinator := range []int32{1, 2} { // 2 answers nothing
+		r.mu.Lock()
+		p := *r.parts[0]
+		p.Leader = coordinator
+		r.parts[0] = &p
+		r.showLocked()
+		r.mu.Unlock()
+		rest, denied, err := r.permitted(t.Context(), can().but("b"), "", &req)
+		if err != nil || len(denied) != 1 || denied[0].Name != "b" || asked > 0 {
+			t.Fatalf("coordinated by %d: denied %+v, %v; policies were asked about %d topics", coordinator, denied, err, asked)
+		}
+		if left, ok := rest.(*protocol.StartMirrorTopicsRequest); !ok || !slices.Equal(left.Topics, []string{"a"}) || len(left.IncludePatterns) > 0 {
+			t.Errorf("left is %+v", rest)
+		}
 	}
-	if left, ok := rest.(*protocol.StartMirrorTopicsRequest); !ok || !slices.Equal(left.Topics, []string{"a"}) || len(left.IncludePatterns) > 0 {
-		t.Errorf("left is %+v", rest)
-	}
+	r.src.set(func(s *fakeSource) {
+		if s.described > 0 || s.open > 0 {
+			t.Errorf("%d topics were described, %d sources are open", s.described, s.open)
+		}
+	})
 }
 
 // TestLedgerOfWhoCoordinates: a mirror that another sidecar coordinates now is forgotten, and its

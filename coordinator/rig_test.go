@@ -50,6 +50,8 @@ type fakeSource struct {
 	err    error
 	opened int
 	open   int
+
+	described int // topics, in all
 }
 
 func (s *fakeSource) set(edit func(s *fakeSource)) {
@@ -78,6 +80,7 @@ func (s *fakeSource) List(context.Context) ([]SourceTopic, error) {
 func (s *fakeSource) Topics(_ context.Context, names []string) (map[string]SourceTopic, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.described += len(names)
 	out := map[string]SourceTopic{}
 	for _, n := range names {
 		if t, ok := s.topics[n]; ok {

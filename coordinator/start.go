@@ -65,47 +65,14 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 	if m.Configs, err = c.withPatterns(m, r, nil); err != nil {
 		return nil, err
 	}
-	src, cfg, err := c.source(m)
+	src, cfg, err := c.sourceOf(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
-	// A wrong cluster behind the address must be found before anything is compared with it.
-	id, err := src.ClusterID(ctx)
+	names, left, err := namesToStart(ctx, src, cfg, m, r)
 	if err != nil {
-		return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: the source at %s does not answer: %v; nothing was changed", m.Name, strings.Join(cfg.Bootstrap, ","), err)
-	}
-	if id != m.SourceClusterID {
-		return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %s is cluster %s now, the mirror was created for %s; nothing was changed", m.Name, strings.Join(cfg.Bootstrap, ","), id, m.SourceClusterID)
-	}
-	names := slices.Clone(r.topics)
-	var left []TopicResult // of those that its patterns match
-	if len(r.include) > 0 {
-		all, err := src.List(ctx)
-		if err != nil {
-			return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: the source at %s does not answer: %v; nothing was changed", m.Name, strings.Join(cfg.Bootstrap, ","), err)
-		}
-		include, err := config.ParsePattern(config.JoinList(r.include))
-		if err != nil {
-			return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %v", m.Name, err)
-		}
-		for _, t := range all {
-			switch {
-			case !include.Match(t.Name) || slices.Contains(r.topics, t.Name):
-			case internalTopic(t.Name):
-				left = append(left, TopicResult{Name: t.Name, Skipped: true, Note: "would be left out: it is internal to Kafka, and never mirrored"})
-			case cfg.TopicsExclude.Match(t.Name):
-				by := matching(config.SplitList(cfg.TopicsExclude.String()), t.Name)
-				left = append(left, TopicResult{Name: t.Name, Skipped: true, Note: fmt.Sprintf("would be left out: excluded by the pattern %q", by)})
-			default:
-				names = append(names, t.Name)
-			}
-		}
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if len(names) > maxTopicsPerRequest {
-		return nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %d topics in one request, at most %d", m.Name, len(names), maxTopicsPerRequest)
+		return nil, err
 	}
 	found, err := src.Topics(ctx, slices.DeleteFunc(slices.Clone(names), internalTopic))
 	if err != nil {
@@ -122,9 +89,6 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 		if err == nil && !again {
 			begin = append(begin, b)
 		}
-	}
-	if r.validateOnly && ctx.Value(namesOnly{}) != nil {
-		return results, nil
 	}
 	against, err := c.policiesAgainst(ctx, m, begin, r.validateOnly)
 	if err != nil {
@@ -156,6 +120,83 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 		}
 	}
 	return results, nil
+}
+
+// sourceOf opens the source of a mirror, which is still the cluster that the mirror was created for: a
+// wrong one behind the address must be found before anything is compared with it.
+func (c *Coordinator) sourceOf(ctx context.Context, m Mirror) (Source, *config.Mirror, error) {
+	src, cfg, err := c.source(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	id, err := src.ClusterID(ctx)
+	switch {
+	case err != nil:
+		err = refuse(kerr.InvalidRequest.Code, "mirror %s: the source at %s does not answer: %v; nothing was changed", m.Name, strings.Join(cfg.Bootstrap, ","), err)
+	case id != m.SourceClusterID:
+		err = refuse(kerr.InvalidRequest.Code, "mirror %s: %s is cluster %s now, the mirror was created for %s; nothing was changed", m.Name, strings.Join(cfg.Bootstrap, ","), id, m.SourceClusterID)
+	}
+	if err != nil {
+		src.Close()
+		return nil, nil, err
+	}
+	return src, cfg, nil
+}
+
+// namesToStart returns the topics that a start means, in order, and what is said of others that its
+// patterns match. cfg is the mirror's configuration with those patterns.
+func namesToStart(ctx context.Context, src Source, cfg *config.Mirror, m Mirror, r startRequest) (names []string, left []TopicResult, err error) {
+	names = slices.Clone(r.topics)
+	if len(r.include) > 0 {
+		all, err := src.List(ctx)
+		if err != nil {
+			return nil, nil, refuse(kerr.InvalidRequest.Code, "mirror %s: the source at %s does not answer: %v; nothing was changed", m.Name, strings.Join(cfg.Bootstrap, ","), err)
+		}
+		include, err := config.ParsePattern(config.JoinList(r.include))
+		if err != nil {
+			return nil, nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %v", m.Name, err)
+		}
+		for _, t := range all {
+			switch {
+			case !include.Match(t.Name) || slices.Contains(r.topics, t.Name):
+			case internalTopic(t.Name):
+				left = append(left, TopicResult{Name: t.Name, Skipped: true, Note: "would be left out: it is internal to Kafka, and never mirrored"})
+			case cfg.TopicsExclude.Match(t.Name):
+				by := matching(config.SplitList(cfg.TopicsExclude.String()), t.Name)
+				left = append(left, TopicResult{Name: t.Name, Skipped: true, Note: fmt.Sprintf("would be left out: excluded by the pattern %q", by)})
+			default:
+				names = append(names, t.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) > maxTopicsPerRequest {
+		return nil, nil, refuse(kerr.InvalidRequest.Code, "mirror %s: %d topics in one request, at most %d", m.Name, len(names), maxTopicsPerRequest)
+	}
+	return names, left, nil
+}
+
+// startMeans returns the topics that a start means. Whoever is asked finds that out, wherever the mirror
+// is coordinated: it takes what is on record and the source's list, and nobody's opinion of a topic.
+func (c *Coordinator) startMeans(ctx context.Context, r startRequest) ([]string, error) {
+	if err := c.barrier(ctx, r.mirror); err != nil {
+		return nil, asError(err, kerr.CoordinatorNotAvailable.Code)
+	}
+	m, err := c.mirror(r.mirror)
+	if err != nil {
+		return nil, err
+	}
+	if m.Configs, err = c.withPatterns(m, r, nil); err != nil {
+		return nil, err
+	}
+	src, cfg, err := c.sourceOf(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	names, _, err := namesToStart(ctx, src, cfg, m, r)
+	return names, err
 }
 
 // withPatterns returns a mirror's configuration with a start's patterns in it, checked.
