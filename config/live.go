@@ -22,6 +22,7 @@ const lookEvery = time.Second
 // force, as half of a change may be there.
 type Live struct {
 	raw       Properties
+	refers    bool // whether there is a reference in raw
 	providers Providers
 	check     func(Properties) error
 	now       func() time.Time
@@ -35,18 +36,23 @@ type Live struct {
 
 // Live returns p with its references. Nothing is read yet.
 func (v Providers) Live(p Properties) *Live {
-	return &Live{raw: maps.Clone(p), providers: v, now: time.Now}
+	return &Live{raw: maps.Clone(p), refers: hasReference(p), providers: v, now: time.Now}
 }
 
 // Fixed are keys that do not change, without references.
-func Fixed(p Properties) *Live { return &Live{current: p, version: 1, now: time.Now} }
+func Fixed(p Properties) *Live {
+	if p == nil {
+		p = Properties{}
+	}
+	return &Live{current: p, version: 1, now: time.Now}
+}
 
 // Now returns the keys as they are now, and a number that changes when they do. It fails only
 // if they could never be read.
 func (l *Live) Now() (Properties, uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.raw == nil || l.current != nil && (!hasReference(l.raw) || l.now().Sub(l.looked) < lookEvery) {
+	if l.current != nil && (!l.refers || l.now().Sub(l.looked) < lookEvery) {
 		return l.current, l.version, nil
 	}
 	l.looked = l.now()
@@ -64,7 +70,7 @@ func (l *Live) Now() (Properties, uint64, error) {
 		}
 	case l.current == nil || !maps.Equal(p, l.current):
 		if l.current != nil {
-			l.log().Info("secrets have changed, new connections are made with them")
+			l.log().Info("secrets have changed, new connections are made with them", "keys", changedKeys(l.current, p))
 		}
 		l.current, l.failed = p, ""
 		l.version++
@@ -109,6 +115,16 @@ func (l *Live) log() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return l.providers.Log
+}
+
+func changedKeys(before, after Properties) []string {
+	var out []string
+	for _, k := range after.Keys() {
+		if before[k] != after[k] {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 func hasReference(p Properties) bool {

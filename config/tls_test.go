@@ -73,6 +73,25 @@ func TestStores(t *testing.T) {
 	}
 }
 
+// TestStoresOfTests: what tests on real brokers make without Java's tools is read as what these make.
+func TestStoresOfTests(t *testing.T) {
+	ca, other := pki.NewCA(t, "a"), pki.NewCA(t, "b")
+	own := ca.Issue(t, pki.Subject{Name: "own"})
+	dir := t.TempDir()
+	cfg, err := tlsConfig(Properties{
+		"ssl.keystore.location": pki.Write(t, dir, "own.jks", own.JKS(t, "one")), "ssl.keystore.password": "one",
+		"ssl.truststore.location": pki.Write(t, dir, "trust.jks", pki.JKSTrust("two", ca, other)), "ssl.truststore.password": "two",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := ca.Pool()
+	both.AppendCertsFromPEM([]byte(other.PEM()))
+	if !cfg.RootCAs.Equal(both) || !cfg.Certificates[0].Leaf.Equal(own.Leaf) {
+		t.Errorf("%+v", cfg)
+	}
+}
+
 func TestCipherSuites(t *testing.T) {
 	const all13 = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
 	const one = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"

@@ -94,7 +94,7 @@ func startRotation(t *testing.T) *rotation {
 	both := pki.Write(t, r.dir, "both.pem", r.old.PEM()+r.next.PEM())
 	store := pki.Write(t, r.dir, "broker-0.pem", r.old.Issue(t, pki.Subject{Name: "broker"}).Store)
 	pki.Write(t, r.dir, "trust.pem", r.old.PEM())
-	pki.Write(t, r.dir, "sidecar.pem", r.old.Issue(t, pki.Subject{Name: "sidecar"}).Store)
+	r.writeStore(t, r.old)
 	for _, user := range []string{userSidecar, userMirror} {
 		r.writePassword(t, user)
 	}
@@ -129,7 +129,9 @@ func startRotation(t *testing.T) *rotation {
 				"sasl.mechanism":                 "SCRAM-SHA-512",
 				"sasl.jaas.config":               r.jaas(userSidecar),
 				"ssl.truststore.location":        filepath.Join(r.dir, "trust.pem"),
-				"ssl.keystore.location":          filepath.Join(r.dir, "sidecar.pem"),
+				"ssl.keystore.type":              "JKS",
+				"ssl.keystore.location":          filepath.Join(r.dir, "sidecar.jks"),
+				"ssl.keystore.password":          "${file:" + filepath.Join(r.dir, "store.secret") + ":password}",
 				"listener.security.protocol.map": "CLIENT:SASL_SSL",
 				"config.providers.allowed.paths": r.dir,
 			},
@@ -210,6 +212,15 @@ func (r *rotation) writePassword(t *testing.T, user string) {
 	pki.Write(t, r.dir, user+".secret", "password="+r.password(user)+"\n")
 }
 
+// writeStore gives the sidecars a certificate in a store with a password of its own.
+func (r *rotation) writeStore(t *testing.T, ca *pki.CA) *x509.Certificate {
+	t.Helper()
+	own := ca.Issue(t, pki.Subject{Name: "sidecar"})
+	pki.Write(t, r.dir, "sidecar.jks", own.JKS(t, r.password("store")))
+	r.writePassword(t, "store")
+	return own.Leaf
+}
+
 // jaas refers to a password that changes.
 func (r *rotation) jaas(user string) string {
 	return fmt.Sprintf(`org.apache.kafka.common.security.scram.ScramLoginModule required username="%s" password="${file:%s:password}";`, user, filepath.Join(r.dir, user+".secret"))
@@ -225,8 +236,7 @@ func (r *rotation) rotate(t *testing.T) {
 	pki.Write(t, r.dir, "trust.pem", r.old.PEM()+r.next.PEM())
 	leaf := ca.Issue(t, pki.Subject{Name: "broker"})
 	store := pki.Write(t, r.dir, fmt.Sprintf("broker-%d.pem", r.generation), leaf.Store)
-	own := ca.Issue(t, pki.Subject{Name: "sidecar"})
-	pki.Write(t, r.dir, "sidecar.pem", own.Store)
+	own := r.writeStore(t, ca)
 	for user, cluster := range map[string]*harness.Cluster{userMirror: r.src, userSidecar: r.dst.Cluster} {
 		adm := kadm.NewClient(cluster.ClientT(t))
 		r.newBrokerCertificate(t, adm, cluster, store, leaf.Leaf)
@@ -236,8 +246,8 @@ func (r *rotation) rotate(t *testing.T) {
 		r.writePassword(t, user)
 	}
 	for _, c := range r.dst.Sidecars {
-		r.await(t, fmt.Sprintf("sidecar %d's new certificate", c.Broker), c.Proxy, own.Leaf)
-		r.await(t, fmt.Sprintf("virtual broker %d's new certificate", c.VirtualID()), c.Virtual, own.Leaf)
+		r.await(t, fmt.Sprintf("sidecar %d's new certificate", c.Broker), c.Proxy, own)
+		r.await(t, fmt.Sprintf("virtual broker %d's new certificate", c.VirtualID()), c.Virtual, own)
 	}
 	// Then the one authority goes.
 	pki.Write(t, r.dir, "trust.pem", ca.PEM())
