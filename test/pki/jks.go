@@ -2,7 +2,7 @@ package pki
 
 import (
 	"crypto/rand"
-	"crypto/sha1" //nolint:gosec // the format has no other
+	"crypto/sha1"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/binary"
@@ -91,7 +91,7 @@ func (j *jks) signed(password string) string {
 }
 
 func jksSum(password string, parts ...[]byte) []byte {
-	h := sha1.New() //nolint:gosec // as above
+	h := sha1.New()
 	for _, u := range utf16.Encode([]rune(password)) {
 		h.Write(binary.BigEndian.AppendUint16(nil, u))
 	}
