@@ -180,9 +180,14 @@ func policiesCrash(t *testing.T, e *env) {
 	})
 	e.write(t, known, 1, 5)
 	e.copied(t, known)
-	eventually(t, "an old decision is explained as one", func(context.Context) error {
-		if out := e.cli(t, "--explain", "--mirror", m, "--topic", known); !strings.Contains(out, "is mirrored") || !strings.Contains(out, "said before; it cannot be asked now") {
-			return fmt.Errorf("%s", out)
+	eventually(t, "an old decision is explained as one, which stands", func(context.Context) error {
+		req := protocol.NewExplainClusterMirrorRequest()
+		req.MirrorName, req.Kind, req.Name = &m, "topic", known
+		r := ask[*protocol.ExplainClusterMirrorResponse](t, e, 0, &req)
+		if len(r.Explanations) != 1 || !r.Explanations[0].Mirrored || !slices.ContainsFunc(r.Explanations[0].Steps, func(s protocol.ExplanationStep) bool {
+			return s.Plugin == pluginWilful && s.Passed && strings.Contains(s.Reason, "said before; it cannot be asked now")
+		}) {
+			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
