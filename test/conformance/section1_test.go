@@ -663,7 +663,7 @@ func apiDescribeConfigs(t *testing.T, e *env) {
 			// Defaults.
 			"mirror.fetch.wait.max.ms": "1000", "mirror.fetch.backoff.ms": "1000", "mirror.fetch.min.bytes": "1",
 			"mirror.fetch.response.max.bytes": "10485760", "mirror.topics.exclude": "__.*", "mirror.groups.include": ".*",
-			"mirror.topics.include": "", "mirror.groups.exclude": "", "mirror.acls.include": "", "security.protocol": "PLAINTEXT",
+			"mirror.topics.include": "", "mirror.groups.exclude": "", "mirror.acls.include": "", "mirror.acls.exclude": "", "mirror.quotas.include": "", "security.protocol": "PLAINTEXT",
 			"mirror.topic.properties.include": ".*", "mirror.topic.properties.always": "", "mirror.policy.topics": "built-in", "mirror.policy.configs": "built-in",
 			"mirror.policy.acls": "built-in", "mirror.policy.groups": "built-in", "mirror.policy.quotas": "", "mirror.policy.events": "",
 		} {
