@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -48,6 +49,18 @@ func (m *Mirror) Unread(kind string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Ignored says of each key that is not understood, and says of no kind what of it is mirrored, that it has
+// no effect: nothing is held up by it, so that nobody would miss it.
+func (m *Mirror) Ignored() []string {
+	var out []string
+	for _, u := range m.unread {
+		if !slices.ContainsFunc([]string{"topics", "configs", "acls", "groups", "quotas"}, func(kind string) bool { return concerns(u.name, kind) }) {
+			out = append(out, fmt.Sprintf("%v; this version goes on without it", u.err))
+		}
+	}
+	return out
 }
 
 // concerns tells whether a key may say what of a kind is mirrored: what is of another kind's, or of

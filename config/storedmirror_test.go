@@ -20,6 +20,8 @@ func TestParseStored(t *testing.T) {
 		PolicyPrefix + "groups.order":     {value: "x", unread: "groups"},
 		PropertiesExcludeKey + ".always":  {value: "x", unread: "configs"},
 		"mirror.fetch.quickly":            {value: "true"},
+		"mirror.stop.replica.wait.ms":     {value: "long"},
+		PolicyPrefix + "schemas":          {value: "x"},
 		"ssl.novelty":                     {value: "true", fatal: true},
 		"mirror.novelty":                  {value: "true", unread: "topics configs acls groups quotas"},
 		"mirror.fetch.max.bytes":          {value: "much", fatal: true},
@@ -52,6 +54,10 @@ func TestParseStored(t *testing.T) {
 		}
 		if got := strings.Join(unread, " "); got != c.unread {
 			t.Errorf("%s: unread %q, want %q", key, got, c.unread)
+		}
+		// Somebody is told of each.
+		if ignored := m.Ignored(); (len(ignored) == 1) != (c.unread == "") || len(ignored) == 1 && !strings.Contains(ignored[0], key) {
+			t.Errorf("%s: unread %q, ignored %q", key, unread, ignored)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (c *Coordinator) policies(mirror string) []protocol.DescribedPolicy {
 		r.mu.Unlock()
 		return nil
 	}
-	last, lastErr, why := look.lastRun.UnixMilli(), look.lastErr, maps.Clone(look.skipped)
+	last, lastErr, why, ignored := look.lastRun.UnixMilli(), look.lastErr, maps.Clone(look.skipped), look.ignored
 	r.mu.Unlock()
 	if why == nil {
 		why = map[string]string{}
@@ -48,6 +48,7 @@ func (c *Coordinator) policies(mirror string) []protocol.DescribedPolicy {
 	for i := range out {
 		out[i].LastRunMs, out[i].LastError = last, nullable(cmp.Or(text(out[i].LastError), lastErr))
 	}
+	out[0].Warnings = append(out[0].Warnings, ignored...)
 	for _, n := range slices.Sorted(maps.Keys(why)) {
 		e, _ := ledger.Get(mirror, policy.Topics, n)
 		addSkip(out, e, n, why[n])

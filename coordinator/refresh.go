@@ -64,6 +64,7 @@ type refreshed struct {
 	lastErr string
 	skipped map[string]string // by topic: why a match is not mirrored
 	told    map[string]string // by topic: what was logged last
+	ignored []string          // of its configuration, which has no effect
 }
 
 // NewRefresher returns the refresher of a coordinator.
@@ -234,6 +235,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 	if err != nil {
 		return 0, fmt.Errorf("mirror %s: configuration: %w", name, err)
 	}
+	r.ignores(name, m, cfg.Ignored())
 	var active, running []Topic
 	for _, t := range r.c.view.Topics(name) {
 		// One whose start was refused is an ordinary topic: what it has is not ours to change.
@@ -295,6 +297,18 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 		m.undecided = 0
 	}
 	return again, errors.Join(errs...)
+}
+
+// ignores remembers what of a mirror's configuration has no effect, and logs what is new in it.
+func (r *Refresher) ignores(mirror string, m *refreshed, ignored []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, what := range ignored {
+		if !slices.Contains(m.ignored, what) {
+			r.log.Warn("part of a mirror's configuration has no effect", "mirror", mirror, "what", what)
+		}
+	}
+	m.ignored = ignored
 }
 
 // selects tells whether a mirror may begin with topics by itself.

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -471,6 +472,39 @@ func TestDescribeSkipped(t *testing.T) {
 	if len(into[0].Policies) != 0 || len(into[1].Policies) != 1 {
 		t.Errorf("%+v", into)
 	}
+}
+
+// TestIgnoredConfigIsTold: what of a configuration has no effect is logged once, and described.
+func TestIgnoredConfigIsTold(t *testing.T) {
+	r := newRig(t)
+	var logged strings.Builder
+	r.ref.log = slog.New(slog.NewTextHandler(&logged, nil))
+	r.put(record{kind: kindMirror, mirror: "m", value: Mirror{Name: "m", SourceClusterID: "source", Configs: config.Properties{
+		"bootstrap.servers": "east:9092", "mirror.stop.gently": "yes", "mirror.fetch.quickly": "yes",
+	}}})
+	for range 2 {
+		r.ref.look(t.Context(), "m", &r.look)
+	}
+	for _, key := range []string{"mirror.stop.gently", "mirror.fetch.quickly"} {
+		if n := strings.Count(logged.String(), key); n != 1 {
+			t.Errorf("%s is logged %d times", key, n)
+		}
+	}
+	r.ref.mirrors["m"] = &r.look
+	p := r.policies0("m")
+	if len(p.Warnings) != 2 || !strings.Contains(strings.Join(p.Warnings, " "), "mirror.stop.gently") || p.LastError != nil {
+		t.Errorf("%+v", p)
+	}
+}
+
+// policies0 is the first row of what describe shows of a mirror's policies.
+func (r *rig) policies0(mirror string) protocol.DescribedPolicy {
+	r.t.Helper()
+	rows := r.Coordinator.policies(mirror)
+	if len(rows) == 0 {
+		r.t.Fatal("nothing is described")
+	}
+	return rows[0]
 }
 
 // TestConfigsBeforeData: a topic that was stopped and is started again has its source's
