@@ -102,7 +102,7 @@ func trustStore(p Properties) ([]*x509.Certificate, error) {
 	}
 	trusted := s.Anchors()
 	if len(trusted) == 0 {
-		return nil, fmt.Errorf("%s: no certificate found in it", key)
+		return nil, errors.Join(fmt.Errorf("%s: no certificate found in it", key), s.Unread)
 	}
 	return trusted, nil
 }
@@ -130,7 +130,7 @@ func ownCertificate(p Properties) (*tls.Certificate, error) {
 	}
 	cert, err := first.Open(password)
 	if err != nil {
-		return nil, fmt.Errorf("%s: its key: %w", key, aboutPassword(err, from))
+		return nil, errors.Join(fmt.Errorf("%s: its key: %w", key, aboutPassword(err, from)), s.Unread)
 	}
 	return &cert, nil
 }

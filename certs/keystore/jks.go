@@ -22,6 +22,7 @@ const (
 // jksReader reads what is left of a file. After the first thing that is not there nothing is.
 type jksReader struct {
 	b   []byte
+	s   *Store
 	err error
 }
 
@@ -48,7 +49,7 @@ func (r *jksReader) number(size uint64) uint64 {
 
 func (r *jksReader) text() string { return string(r.take(r.number(2))) }
 
-// certificate returns nil for one that is not X.509.
+// certificate returns nil for one that is not X.509, or cannot be read.
 func (r *jksReader) certificate(version uint64) *x509.Certificate {
 	kind := "X.509"
 	if version == 2 {
@@ -58,11 +59,7 @@ func (r *jksReader) certificate(version uint64) *x509.Certificate {
 	if r.err != nil || (kind != "X.509" && kind != "X509") {
 		return nil
 	}
-	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		r.err = fmt.Errorf("a certificate: %w", err)
-	}
-	return c
+	return r.s.certificate(der)
 }
 
 func readJKS(b []byte, password string) (*Store, error) {
@@ -73,7 +70,8 @@ func readJKS(b []byte, password string) (*Store, error) {
 	if password != "" && subtle.ConstantTimeCompare(jksSum(password, []byte("Mighty Aphrodite"), signed), sum) == 0 {
 		return nil, ErrPassword
 	}
-	r := &jksReader{b: signed[4:]}
+	s := &Store{Format: JKS}
+	r := &jksReader{b: signed[4:], s: s}
 	version := r.number(4)
 	if version != 1 && version != 2 {
 		return nil, fmt.Errorf("version %d of the format is not known", version)
@@ -82,7 +80,6 @@ func readJKS(b []byte, password string) (*Store, error) {
 	if n > maxEntries {
 		return nil, fmt.Errorf("it has more than %d entries", maxEntries)
 	}
-	s := &Store{Format: JKS}
 	for range n {
 		tag, alias := r.number(4), r.text()
 		r.take(8) // when it was made

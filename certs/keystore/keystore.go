@@ -63,6 +63,21 @@ type Store struct {
 	Keys []Key
 	// Trusted are the certificates that do not belong to a key.
 	Trusted []*x509.Certificate
+	// Unread is what is wrong with the first of the certificates that cannot be read, if there are any. They
+	// count for nothing: one odd authority of hundreds must not keep the others from being trusted.
+	Unread error
+}
+
+// certificate returns nil for one that cannot be read.
+func (s *Store) certificate(der []byte) *x509.Certificate {
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		if s.Unread == nil {
+			s.Unread = fmt.Errorf("a certificate: %w", err)
+		}
+		return nil
+	}
+	return c
 }
 
 // Key is a private key, not decrypted yet, with the certificates that go with it.

@@ -186,6 +186,18 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestOneOddCertificate: it does not keep the others from being trusted.
+func TestOneOddCertificate(t *testing.T) {
+	odd := []byte("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+	s, err := Read(append(odd, stored(t, "plain.pem")...), "", "")
+	if err != nil || len(s.Anchors()) != 2 || s.Unread == nil {
+		t.Errorf("%v, %+v", err, s)
+	}
+	if s, err = Read(odd, "", ""); err != nil || len(s.Anchors()) != 0 || s.Unread == nil {
+		t.Errorf("alone: %v, %+v", err, s)
+	}
+}
+
 // FuzzRead: whatever a file holds, it is read or refused, with memory and time of its own size.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.b64")

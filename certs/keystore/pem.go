@@ -47,11 +47,9 @@ func (d decrypter) readPEM(text string) (*Store, error) {
 		}
 		switch {
 		case label == "CERTIFICATE" || label == "TRUSTED CERTIFICATE" || label == "X509 CERTIFICATE":
-			c, err := x509.ParseCertificate(block.Bytes)
-			if err != nil {
-				return nil, fmt.Errorf("a certificate: %w", err)
+			if c := s.certificate(block.Bytes); c != nil {
+				certs = append(certs, c)
 			}
-			certs = append(certs, c)
 		case label == "ENCRYPTED PRIVATE KEY":
 			s.Keys = append(s.Keys, Key{open: func(password string) (crypto.PrivateKey, error) { return d.openKey(block.Bytes, password) }})
 		case strings.HasSuffix(label, "PRIVATE KEY"):
@@ -61,7 +59,7 @@ func (d decrypter) readPEM(text string) (*Store, error) {
 			return nil, fmt.Errorf("it has more than %d entries", maxEntries)
 		}
 	}
-	if len(certs) == 0 && len(s.Keys) == 0 {
+	if len(certs) == 0 && len(s.Keys) == 0 && s.Unread == nil {
 		return nil, errors.New("no PEM block found")
 	}
 	// PEM does not say what belongs together: a key's certificates are all of them, in their order.

@@ -176,7 +176,7 @@ func (d decrypter) sort(bags []safeBag, password string) (*Store, error) {
 		alias, id, trusted := b.attributes()
 		switch {
 		case b.ID.Equal(oidPKCS12(10, 1, 3)):
-			c, err := b.certificate()
+			c, err := b.certificate(s)
 			if err != nil {
 				return nil, err
 			}
@@ -233,7 +233,7 @@ func chainFor(id []byte, found []certificate, all []*x509.Certificate) []*x509.C
 	return chainOf(found[at].Certificate, all)
 }
 
-func (b safeBag) certificate() (*x509.Certificate, error) {
+func (b safeBag) certificate(s *Store) (*x509.Certificate, error) {
 	var bag certBag
 	if err := unmarshal(b.Value.Bytes, &bag); err != nil {
 		return nil, fmt.Errorf("PKCS12: a certificate: %w", err)
@@ -241,11 +241,7 @@ func (b safeBag) certificate() (*x509.Certificate, error) {
 	if !bag.ID.Equal(oidPKCS9(22, 1)) {
 		return nil, nil // not X.509
 	}
-	c, err := x509.ParseCertificate(bag.Data)
-	if err != nil {
-		return nil, fmt.Errorf("PKCS12: a certificate: %w", err)
-	}
-	return c, nil
+	return s.certificate(bag.Data), nil
 }
 
 func (b safeBag) attributes() (alias string, id []byte, trusted bool) {
