@@ -90,7 +90,7 @@ func TestRepairs(t *testing.T) {
 		"mirrored and being taken away: added, the rest of the change stays": {
 			desired: Mirroring, state: PartitionState{State: Mirroring},
 			now:  func(p *metadata.Partition) { p.Removing = []int32{10001, 10002, 2} },
-			want: [][]int32{{10002, 10001, 1}},
+			want: [][]int32{{10001, 10002, 1}},
 		},
 		"mirrored and being taken away, and nothing else is: what is pending must be replaced": {
 			desired: Mirroring, state: PartitionState{State: Mirroring},
@@ -196,6 +196,36 @@ func TestRepairs(t *testing.T) {
 				t.Errorf("asked for %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestRepairNamesNobodyNew: of a request that adds, the controller remembers only whom that one adds. Where
+// a client moves real replicas around the sidecars, the virtual ones that go are put back, whoever they are:
+// another in their place would make the controller forget the real ones that are being added.
+func TestRepairNamesNobodyNew(t *testing.T) {
+	for _, had := range [][]int32{{10001, 10002}, {10002, 10001}, {10001, 10003}, {10003, 10001}, {10002, 10003}, {10003, 10002}} {
+		r := newRig(t)
+		r.brokers = append(r.brokers, metadata.Broker{ID: 3}, metadata.Broker{ID: 10003})
+		topic := r.mirrorTopic("t", Mirroring, Mirroring)
+		r.mu.Lock()
+		r.configs["t"] = map[string]string{configMaxMessageBytes: "0"}
+		r.mu.Unlock()
+		topic.Wanted = map[string]*string{configMinISR: ptr("1")}
+		r.put(record{kind: kindTopic, topic: topicKey{"m", "t"}, value: topic},
+			record{kind: kindState, partition: partitionKey{"m", ids.TopicPartition{TopicID: topic.TopicID}}, value: PartitionState{State: Mirroring, LeaderEpoch: 3}})
+		r.change(topic, func(p *metadata.Partition) {
+			p.Replicas, p.Adding, p.Removing = append([]int32{2, 3}, had[0], had[1], 1), []int32{3}, []int32{had[0], had[1], 1}
+			p.ISR, p.Leader = []int32{had[0], had[1], 1, 2}, had[0]
+		})
+		m, _ := r.view.Mirror("m")
+		for range 2 {
+			if _, err := r.rec.mirrorTopic(t.Context(), m, topic); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := r.reassigned(), [][]int32{{had[0], had[1], 2, 3}}; !slices.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("on %v: asked for %v, want %v", had, got, want)
+		}
 	}
 }
 

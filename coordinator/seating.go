@@ -202,7 +202,7 @@ func (r *Reconciler) seatingFor(mirror string, now time.Time, seen map[int32]pre
 	r.mu.Unlock()
 	if ok && !slices.ContainsFunc(parts, func(p *metadata.Partition) bool {
 		has, known := made.has[ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}]
-		return !known || !slices.Equal(has, r.c.cfg.Virtual.Only(settled(p)))
+		return !known || !slices.Equal(has, r.seated(p, seen))
 	}) {
 		return made.list
 	}
@@ -211,6 +211,21 @@ func (r *Reconciler) seatingFor(mirror string, now time.Time, seen map[int32]pre
 	defer r.mu.Unlock()
 	r.seatings[mirror] = made
 	return made.list
+}
+
+// seated are the virtual replicas that a partition has, and as long as those are too few the live ones that
+// are being taken away from it: they are put back, not replaced. A client's reassignment around the sidecars
+// takes them away while it adds real ones; were another virtual broker named then, the controller would
+// remember that one alone as being added. The real ones would not be waited for any more, and a cancellation
+// would leave them where they are.
+func (r *Reconciler) seated(p *metadata.Partition, seen map[int32]presence) []int32 {
+	has := r.c.cfg.Virtual.Only(settled(p))
+	for _, id := range r.c.cfg.Virtual.Only(p.Replicas) {
+		if len(has) < r.c.cfg.VirtualReplicas && slices.Contains(p.Removing, id) && seen[id].live {
+			has = append(has, id)
+		}
+	}
+	return has
 }
 
 // seat places the partitions of a mirror, and more that it is about to get.
@@ -226,13 +241,13 @@ func (r *Reconciler) seat(mirror string, now time.Time, seen map[int32]presence,
 			}
 			for _, p := range r.c.img.TopicPartitions(t.TopicID) {
 				tp := ids.TopicPartition{TopicID: p.TopicID, Partition: p.Partition}
-				has := v.Only(settled(p))
 				if m.Name != mirror {
-					if len(has) > 0 {
+					if has := v.Only(settled(p)); len(has) > 0 {
 						others[has[0]]++
 					}
 					continue
 				}
+				has := r.seated(p, seen)
 				made.has[tp] = has
 				if s, _ := r.c.view.State(mirror, tp); refusedStart(s) {
 					continue
