@@ -67,12 +67,13 @@ func (c *Coordinator) policies(mirror string) []protocol.DescribedPolicy {
 }
 
 // describeRuns makes a row for each plugin that a mirror names for a kind. It is a pure function.
-// Groups have not run before a round is through: only then is all told that --switchover goes by.
+// Groups have not run before a round is through that has looked at them: only then is all told that
+// --switchover goes by.
 func describeRuns(k policy.Kind, names []string, runs []policy.Run) []protocol.DescribedPolicy {
 	if len(names) == 0 {
 		names = []string{""}
 	}
-	through := k != policy.Groups || slices.ContainsFunc(runs, func(r policy.Run) bool { return r.Plugin == "" })
+	through := k != policy.Groups || slices.ContainsFunc(runs, func(r policy.Run) bool { return r.Plugin == "" && !r.Idle })
 	var out []protocol.DescribedPolicy
 	for _, n := range names {
 		p := protocol.NewDescribedPolicy()

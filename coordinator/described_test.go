@@ -8,10 +8,10 @@ import (
 )
 
 // While the first round of groups is under way their policy has been asked, and nothing is told yet of
-// what was deleted here.
+// what was deleted here; nor after a round in which no topic was mirrored.
 func TestGroupsHaveRunOnceTheirRoundIsThrough(t *testing.T) {
 	asked := policy.Run{Plugin: policy.BuiltIn, At: time.UnixMilli(5)}
-	through := policy.Run{At: time.UnixMilli(7)}
+	through, idle := policy.Run{At: time.UnixMilli(7)}, policy.Run{At: time.UnixMilli(7), Idle: true}
 	for name, tc := range map[string]struct {
 		kind policy.Kind
 		runs []policy.Run
@@ -19,6 +19,8 @@ func TestGroupsHaveRunOnceTheirRoundIsThrough(t *testing.T) {
 	}{
 		"groups, asked":        {policy.Groups, []policy.Run{asked}, -1},
 		"groups, through":      {policy.Groups, []policy.Run{asked, through}, 7},
+		"groups, not mirrored": {policy.Groups, []policy.Run{asked, idle}, -1},
+		"other kinds, idle":    {policy.ACLs, []policy.Run{idle}, 7},
 		"other kinds, asked":   {policy.ACLs, []policy.Run{asked}, 5},
 		"other kinds, not yet": {policy.ACLs, nil, -1},
 	} {

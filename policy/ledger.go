@@ -43,6 +43,8 @@ type Run struct {
 	At        time.Time
 	LastError string
 	Warnings  []string
+	// Idle: there was nothing to do at all, and nothing was looked at.
+	Idle bool
 }
 
 // Skip is something that is not mirrored, and why.
@@ -132,16 +134,25 @@ func (l *Ledger) LeftOut(mirror string, kind Kind, item, rule, why string) {
 // Done records that what was decided on a kind was applied, or why it was not, and what else is to
 // be known of it.
 func (l *Ledger) Done(mirror string, kind Kind, err error, notes ...string) {
+	l.through(mirror, Run{Kind: kind}, err, notes)
+}
+
+// Idle records a round that had nothing to do at all.
+func (l *Ledger) Idle(mirror string, kind Kind, err error, notes ...string) {
+	l.through(mirror, Run{Kind: kind, Idle: true}, err, notes)
+}
+
+func (l *Ledger) through(mirror string, r Run, err error, notes []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := Run{Kind: kind, At: time.Now()}
+	r.At = time.Now()
 	if err != nil {
 		r.LastError = cut(err.Error())
 	}
 	for _, n := range notes[:min(len(notes), maxWarnings)] {
 		r.Warnings = append(r.Warnings, cut(n))
 	}
-	l.syncs[ledgerKey{mirror, kind}] = r
+	l.syncs[ledgerKey{mirror, r.Kind}] = r
 }
 
 // ran records that a plugin was asked. It returns the run before.

@@ -367,11 +367,11 @@ func (s *Syncer) record(ctx context.Context, name string, t *turn, report Report
 	s.mu.Lock()
 	t.stats.count(report, err)
 	s.mu.Unlock()
-	notes := report.Warnings
 	if report.Note != "" {
-		notes = append([]string{report.Note}, notes...)
+		s.ledger.Idle(name, kind, err, append([]string{report.Note}, report.Warnings...)...)
+	} else {
+		s.ledger.Done(name, kind, err, report.Warnings...)
 	}
-	s.ledger.Done(name, kind, err, notes...)
 	text := ""
 	if err != nil {
 		text = err.Error()

@@ -339,11 +339,12 @@ func TestSyncsWaitForTheState(t *testing.T) {
 
 // TestRunAtOnce is how stops and dry runs use it.
 func TestRunAtOnce(t *testing.T) {
+	note := ""
 	s := &fakeSync{kind: policy.ACLs, do: func(_ context.Context, m Mirror, _ *kgo.Client) (Report, error) {
 		if m.Name == "other" {
 			t.Error("the sync ran against another cluster")
 		}
-		return Report{Changes: []Change{{Item: "x", Verb: "create"}}, Warnings: []string{"beware"}}, nil
+		return Report{Note: note, Changes: []Change{{Item: "x", Verb: "create"}}, Warnings: []string{"beware"}}, nil
 	}}
 	f := newMirrors(testMirror(t, "m", "there"), testMirror(t, "other", "elsewhere"))
 	f.away = errors.New("not the coordinator")
@@ -357,7 +358,15 @@ func TestRunAtOnce(t *testing.T) {
 		t.Errorf("%+v %v", report, err)
 	}
 	runs := r.ledger.Runs("m")
-	if len(runs) != 1 || len(runs[0].Warnings) != 1 || runs[0].Warnings[0] != "beware" {
+	if len(runs) != 1 || len(runs[0].Warnings) != 1 || runs[0].Warnings[0] != "beware" || runs[0].Idle {
+		t.Errorf("recorded: %+v", runs)
+	}
+	// Who had nothing to do has looked at nothing.
+	note = "no topic is mirrored now"
+	if _, err := r.run("m", policy.ACLs, policyv1.Round_STOP); err != nil {
+		t.Error(err)
+	}
+	if runs := r.ledger.Runs("m"); len(runs) != 1 || len(runs[0].Warnings) != 2 || runs[0].Warnings[0] != note || !runs[0].Idle {
 		t.Errorf("recorded: %+v", runs)
 	}
 	if _, err := r.run("m", policy.Quotas, policyv1.Round_STOP); err == nil || !strings.Contains(err.Error(), "no sync of quotas") {
