@@ -13,7 +13,7 @@ type jaasEntry struct {
 }
 
 // parseJAAS reads sasl.jaas.config as people paste it: the entry alone, or the whole
-// KafkaClient { … }; of a JAAS file; double, single or no quotes; with or without the
+// KafkaClient { … }; of a JAAS file with its comments; double, single or no quotes; with or without the
 // final semicolon. Errors never repeat the text: it holds a password.
 func parseJAAS(s string) (jaasEntry, error) {
 	tokens, err := jaasTokens(s)
@@ -61,6 +61,8 @@ func jaasTokens(s string) ([]jaasToken, error) {
 		switch {
 		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
 			i++
+		case isComment(out, s[i:]):
+			i += commentLength(s[i:])
 		case c == '=' || c == ';' || c == '{' || c == '}':
 			out = append(out, jaasToken{text: string(c)})
 			i++
@@ -96,4 +98,22 @@ func jaasTokens(s string) ([]jaasToken, error) {
 		}
 	}
 	return out, nil
+}
+
+// isComment tells whether rest begins with a comment: where a value is due it is none, but part of a password.
+func isComment(before []jaasToken, rest string) bool {
+	value := len(before) > 0 && before[len(before)-1].text == "=" && !before[len(before)-1].quoted
+	return !value && (strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "/*"))
+}
+
+// commentLength is how long it is; one that does not end goes to the end.
+func commentLength(rest string) int {
+	end := "\n"
+	if rest[1] == '*' {
+		end = "*/"
+	}
+	if i := strings.Index(rest[2:], end); i >= 0 {
+		return 2 + i + len(end)
+	}
+	return len(rest)
 }

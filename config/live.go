@@ -173,7 +173,7 @@ func (m *liveMechanism) at() (sasl.Mechanism, error) {
 		return m.made, nil // Now has told it
 	}
 	m.version = version
-	made, err := saslMechanism(p)
+	made, err := m.live.mechanism(p)
 	if err == nil && made.Name() != m.name {
 		err = fmt.Errorf("sasl.mechanism: %s instead of %s needs a restart", strconv.Quote(made.Name()), m.name)
 	}

@@ -61,7 +61,7 @@ func TestLoginFollowsItsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := saslMechanism(p)
+	made, err := saslMechanism(p, Providers{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -24,7 +25,30 @@ func (v Providers) readable(p Properties) error {
 			return fmt.Errorf("%s: a mirror's files are read by the sidecars, and the %w (%s, or put the file there at each of them)", key, err, inline)
 		}
 	}
-	return nil
+	return v.readableLogin(p)
+}
+
+// readableLogin is readable for what a login needs: files that its options name, and the address that tokens
+// come from, which the sidecars send the client's secret to, from inside their network.
+func (v Providers) readableLogin(p Properties) error {
+	if text := p["sasl.jaas.config"]; text != "" {
+		e, err := parseJAAS(text)
+		if err != nil {
+			return err
+		}
+		for option, value := range e.options {
+			if path, isFile := namedFile(option, strings.TrimSpace(value)); isFile && strings.HasPrefix(option, "ssl.") {
+				if _, err := v.allowedPath(path); err != nil {
+					return fmt.Errorf("sasl.jaas.config: %s: a mirror's files are read by the sidecars, and the %w", option, err)
+				}
+			}
+		}
+	}
+	at := strings.TrimSpace(p[keyTokenURL])
+	if _, isFile := namedFile(keyTokenURL, at); at == "" || isFile || slices.Contains(v.AllowedURLs, at) {
+		return nil
+	}
+	return fmt.Errorf("%s: the sidecars ask for a mirror's tokens, and this address is not in %s of the sidecar; add it there, as it is written here", keyTokenURL, keyAllowedURLs)
 }
 
 // namedFile returns the file that a key's value names.

@@ -25,6 +25,8 @@ import (
 type Providers struct {
 	AllowedPaths []string
 	AllowedEnv   []string
+	// AllowedURLs are the token endpoints that mirrors may name.
+	AllowedURLs []string
 	// Keys open what the state topic keeps encrypted; nil for none.
 	Keys *sealed.Keys
 	// Log is told of what cannot be read any more, see Live; nil for nobody.

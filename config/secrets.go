@@ -34,7 +34,7 @@ func literalSecret(key, value string) bool {
 
 // publicOption tells whether an option of a login module says no secret. What is not known may.
 func publicOption(name string) bool {
-	return slices.Contains([]string{"username", "clientId", "scope", "tokenauth"}, name) ||
+	return slices.Contains([]string{"username", "clientId", "scope", "tokenauth", "ssl.truststore.location", "ssl.truststore.type"}, name) ||
 		strings.HasPrefix(name, "extension_") || strings.HasPrefix(name, "unsecuredLogin")
 }
 

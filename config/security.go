@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,12 +15,14 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/certs"
 )
 
+const mechanismNames = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+
 func securityKeys() []Key {
-	return append([]Key{
+	return slices.Concat([]Key{
 		{Name: "security.protocol", Default: "PLAINTEXT", Doc: "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"},
-		{Name: "sasl.mechanism", Default: "PLAIN", Doc: "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"},
-		{Name: "sasl.jaas.config", Doc: "login module with username and password", secret: true},
-	}, tlsKeys()...)
+		{Name: "sasl.mechanism", Default: "PLAIN", Doc: mechanismNames},
+		{Name: "sasl.jaas.config", Doc: "login module with username and password, or what OAUTHBEARER needs", secret: true},
+	}, oauthKeys(), tlsKeys())
 }
 
 // ClientOptions turns client security keys (and request.timeout.ms, client.id if
@@ -58,7 +61,7 @@ func ClientOptionsVia(l *Live, d *certs.Dialer) ([]kgo.Opt, error) {
 		opts = append(opts, kgo.DialTLSConfig(cfg))
 	}
 	if useSASL {
-		m, err := saslMechanism(p)
+		m, err := l.mechanism(p)
 		if err != nil {
 			return nil, err
 		}
@@ -138,26 +141,37 @@ func (p Properties) or(key, def string) string {
 	return def
 }
 
-func saslMechanism(p Properties) (sasl.Mechanism, error) {
+// mechanism makes what p logs in with. Who may not read every file may not read every token either.
+func (l *Live) mechanism(p Properties) (sasl.Mechanism, error) {
+	files := CallersProviders()
+	if l.check != nil {
+		files = l.providers
+	}
+	return saslMechanism(p, files)
+}
+
+func saslMechanism(p Properties, files Providers) (sasl.Mechanism, error) {
 	name := strings.ToUpper(p.or("sasl.mechanism", "PLAIN"))
 	switch name {
 	case "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512":
+	case "OAUTHBEARER":
+		return oauthMechanism(p, files)
 	default:
-		return nil, fmt.Errorf("sasl.mechanism: %q is not supported, use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", name)
+		return nil, fmt.Errorf("sasl.mechanism: %q is not supported, use %s", name, mechanismNames)
 	}
 	if p["sasl.jaas.config"] == "" {
-		return nil, errors.New("sasl.jaas.config is required with a SASL security.protocol")
+		return nil, fmt.Errorf("sasl.jaas.config is required with a SASL security.protocol: set it to <login module> required username=\"…\" password=\"…\"; for sasl.mechanism %s", name)
 	}
 	e, err := parseJAAS(p["sasl.jaas.config"])
 	if err != nil {
 		return nil, err
 	}
-	want := "PlainLoginModule"
+	module := "PlainLoginModule"
 	if name != "PLAIN" {
-		want = "ScramLoginModule"
+		module = "ScramLoginModule"
 	}
-	if !strings.HasSuffix(e.module, want) {
-		return nil, fmt.Errorf("sasl.jaas.config: sasl.mechanism %s needs a %s", name, want)
+	if err := needsModule(e, name, module); err != nil {
+		return nil, err
 	}
 	user, okUser := e.options["username"]
 	pass, okPass := e.options["password"]
@@ -171,5 +185,22 @@ func saslMechanism(p Properties) (sasl.Mechanism, error) {
 	case "SCRAM-SHA-512":
 		return scram.Auth{User: user, Pass: pass, IsToken: token}.AsSha512Mechanism(), nil
 	}
+	if token {
+		return nil, errors.New("sasl.jaas.config: tokenauth logs in with a delegation token, which needs sasl.mechanism SCRAM-SHA-256 or SCRAM-SHA-512 and a ScramLoginModule")
+	}
 	return plain.Auth{User: user, Pass: pass}.AsMechanism(), nil
+}
+
+// needsModule refuses a login module of another mechanism: what it holds was not meant for this one.
+func needsModule(e jaasEntry, mechanism, module string) error {
+	if e.module == module || strings.HasSuffix(e.module, "."+module) {
+		return nil
+	}
+	hint := ""
+	for m, names := range map[string]string{"PlainLoginModule": "PLAIN", "ScramLoginModule": "SCRAM-SHA-256 or SCRAM-SHA-512", "OAuthBearerLoginModule": "OAUTHBEARER"} {
+		if strings.HasSuffix(e.module, "."+m) {
+			hint = "; with the one that is there, set sasl.mechanism to " + names
+		}
+	}
+	return fmt.Errorf("sasl.jaas.config: sasl.mechanism %s needs a %s%s", mechanism, module, hint)
 }

@@ -319,6 +319,7 @@ func sidecarKeys() []sidecarKey {
 		}),
 		k(keyAllowedPaths, "", "directories and files that ${file:…} and ${dir:…} may read, and that mirrors may name", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedPaths })),
 		k(keyAllowedEnv, "", "variables that ${env:…} may read", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedEnv })),
+		k(keyAllowedURLs, "", "token endpoints that mirrors may log in by (sasl.oauthbearer.token.endpoint.url)", listKey(func(s *Sidecar) *[]string { return &s.Providers.AllowedURLs })),
 	}
 }
 
@@ -410,7 +411,14 @@ func parseSidecar(p Properties, required ...string) (*Sidecar, error) {
 			s.UpstreamKeystore[upstream] = p[key]
 		case s.takeListenerKey(key, p[key]):
 		default:
-			taken, err := s.takeAddressKey(key, p[key])
+			value, err := p[key], error(nil)
+			if !strings.HasPrefix(key, pluginPrefix) { // theirs are replaced when all is known
+				value, err = providers.expandOwn(key, value)
+			}
+			taken := false
+			if err == nil {
+				taken, err = s.takeAddressKey(key, value)
+			}
 			if !taken && err == nil {
 				taken, err = s.takePluginKey(key, p[key])
 			}
