@@ -115,7 +115,7 @@ func mirrorKeys() []mirrorKey {
 		k("mirror.fetch.response.max.bytes", "10485760", "most bytes in one fetch", number(1, func(m *Mirror) *int32 { return &m.FetchResponseMaxBytes })),
 		k("mirror.topics.include", "", "regular expressions of topics to mirror", pattern(func(m *Mirror) *Pattern { return &m.TopicsInclude })),
 		k("mirror.topics.exclude", "__.*", "regular expressions of topics not to mirror; wins over include", pattern(func(m *Mirror) *Pattern { return &m.TopicsExclude })),
-		k("mirror.groups.include", ".*", "regular expressions of groups whose offsets are copied", pattern(func(m *Mirror) *Pattern { return &m.GroupsInclude })),
+		k(GroupsIncludeKey, ".*", "regular expressions of groups whose offsets are copied", pattern(func(m *Mirror) *Pattern { return &m.GroupsInclude })),
 		k("mirror.groups.exclude", "", "regular expressions of groups whose offsets are not copied", pattern(func(m *Mirror) *Pattern { return &m.GroupsExclude })),
 		k(ACLsIncludeKey, "", "rules of ACLs to copy, as type;name;operation;permission;principal; none unless set", rules(func(m *Mirror) *ACLRules { return &m.ACLsInclude })),
 		k(ACLsExcludeKey, "", "rules of ACLs not to copy; wins over include", rules(func(m *Mirror) *ACLRules { return &m.ACLsExclude })),

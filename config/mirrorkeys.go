@@ -12,6 +12,7 @@ const (
 	TopicsIncludeKey = "mirror.topics.include"
 	TopicsExcludeKey = "mirror.topics.exclude"
 
+	GroupsIncludeKey = "mirror.groups.include"
 	ACLsIncludeKey   = "mirror.acls.include"
 	ACLsExcludeKey   = "mirror.acls.exclude"
 	QuotasIncludeKey = "mirror.quotas.include"
@@ -28,7 +29,7 @@ const (
 // be added and from which they can be taken away.
 func IsList(key string) bool {
 	switch key {
-	case "bootstrap.servers", TopicsIncludeKey, TopicsExcludeKey, "mirror.groups.include", "mirror.groups.exclude",
+	case "bootstrap.servers", TopicsIncludeKey, TopicsExcludeKey, GroupsIncludeKey, "mirror.groups.exclude",
 		ACLsIncludeKey, ACLsExcludeKey, QuotasIncludeKey, PropertiesAlwaysKey, PropertiesIncludeKey, PropertiesExcludeKey, "ssl.enabled.protocols", "ssl.cipher.suites":
 		return true
 	}

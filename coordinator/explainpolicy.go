@@ -2,10 +2,12 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
 	"github.com/cluster-mirroring/mirror-sidecar/protocol"
@@ -39,8 +41,25 @@ func millis(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
+// notWanted says why a mirror's configuration has nothing mirrored of a kind, and which key says so;
+// empty if it has. Without a pattern or a rule the built-in policy has nothing to say, other policies
+// may. It is a pure function.
+func notWanted(settings map[string]string, kind policy.Kind) (key, why string) {
+	if len(policy.Names(settings, kind)) == 0 {
+		return policy.Key(kind), fmt.Sprintf("no policy is named there: the mirror leaves %s as they are here", kind)
+	}
+	key = map[policy.Kind]string{policy.Groups: config.GroupsIncludeKey, policy.ACLs: config.ACLsIncludeKey, policy.Quotas: config.QuotasIncludeKey}[kind]
+	if policy.BuiltInOnly(settings, kind) && len(config.SplitList(settings[key])) == 0 {
+		return key, fmt.Sprintf("it is empty: the mirror leaves %s as they are here", kind)
+	}
+	return "", ""
+}
+
 // explainItem tells what the mirror's coordinator remembers of a group, an ACL or a quota.
 func (c *Coordinator) explainItem(m Mirror, kind policy.Kind, name string) (steps []protocol.ExplanationStep, mirrored bool) {
+	if key, why := notWanted(config.ForPolicies(m.Configs), kind); why != "" {
+		return []protocol.ExplanationStep{step(key, false, "%s", why)}, false
+	}
 	ledger := c.deps.Policies.Ledger()
 	found := []policy.Skip{}
 	if e, ok := ledger.Get(m.Name, kind, name); ok {

@@ -383,8 +383,8 @@ func TestExplain(t *testing.T) {
 		{"topic", "in-there", false, "the next refresh starts it"},
 		{"topic", "nobody", false, "no pattern of the mirror matches"},
 		{"group", "g", false, "no policy was asked about groups yet"},
-		{"acl", "User:a", false, "no policy was asked about acls yet"},
-		{"quota", "user=a;producer_byte_rate", false, "no policy was asked about quotas yet"},
+		{"acl", "User:a", false, "it is empty: the mirror leaves acls as they are here"},
+		{"quota", "user=a;producer_byte_rate", false, "no policy is named there: the mirror leaves quotas as they are here"},
 	} {
 		req := protocol.NewExplainClusterMirrorRequest()
 		req.MirrorName, req.Kind, req.Name = ptr("m"), c.kind, c.name

@@ -19,7 +19,7 @@ import (
 
 // The keys of a mirror that say which groups it means.
 const (
-	groupsIncludeKey = "mirror.groups.include"
+	groupsIncludeKey = config.GroupsIncludeKey
 	groupsExcludeKey = "mirror.groups.exclude"
 	groupsPolicyKey  = "mirror.policy.groups"
 )

@@ -11,7 +11,7 @@ import (
 
 // The keys of a mirror that groups are selected by.
 const (
-	groupsIncludeKey = "mirror.groups.include"
+	groupsIncludeKey = config.GroupsIncludeKey
 	groupsExcludeKey = "mirror.groups.exclude"
 )
 

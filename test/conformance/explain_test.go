@@ -82,6 +82,14 @@ func lineExplainRest(t *testing.T, e *env) {
 	if o := line("--explain", "--mirror", m, "--acl", "*"); !strings.Contains(o.stdout, "Nothing would be changed of the acls") {
 		t.Errorf("a dry run has changed something: exit %d: %s%s", o.code, o.stdout, o.stderr)
 	}
+	// What is given up is not mirrored, whatever was said of it before.
+	if o := line("--alter", "--mirror", m, "--delete-config", "mirror.acls.include"); o.code != 0 {
+		t.Fatalf("exit %d: %s%s", o.code, o.stdout, o.stderr)
+	}
+	o = line("--explain", "--mirror", m, "--acl", "TOPIC;"+topic+";READ;ALLOW;User:c7-12")
+	if !strings.Contains(o.stdout, "is not mirrored") || !strings.Contains(o.stdout, "mirror.acls.include") || !strings.Contains(o.stdout, "it is empty") {
+		t.Errorf("explained where ACLs are not mirrored any more: exit %d: %s%s", o.code, o.stdout, o.stderr)
+	}
 }
 
 // lineForesees: a start that is only tried says of each topic what would be created, changed and left
