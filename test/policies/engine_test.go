@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -313,15 +314,15 @@ func TestPluginsGoWrongUnderLoad(t *testing.T) {
 			}
 			e.mirrored(t, "wrong.a")
 			e.has(t, "wrong.a", map[string]string{"retention.ms": "86400000"})
-			rows, err := e.rows(t.Context(), "--mirror", "wrong", "--topics", "wrong.a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range rows {
-				if r.State != "MIRRORING" {
-					t.Errorf("%s-%d is %s: %s", r.Topic, r.Partition, r.State, r.ErrorMessage)
+			harness.AwaitT(t, patience, "all of it mirrors", func(ctx context.Context) error {
+				rows, err := e.rows(ctx, "--mirror", "wrong", "--topics", "wrong.a")
+				for _, r := range rows {
+					if r.State != "MIRRORING" {
+						err = fmt.Errorf("%s-%d is %s: %s", r.Topic, r.Partition, r.State, r.ErrorMessage)
+					}
 				}
-			}
+				return err
+			})
 		})
 	}
 	if harness.Full() {
@@ -499,18 +500,25 @@ func TestComplaint23ReplicationIsThisClustersOwn(t *testing.T) {
 	e.begin(t, "c23", "c23")
 	e.tells(t, []string{"is not mirrored", "mirror.topic.properties.exclude"}, "--explain", "--mirror", "c23", "--config", "c23/min.insync.replicas")
 	e.cli(t, "--stop", "--wait", "--mirror", "c23", "--topics", "c23")
-	have, err := own(t.Context(), e.dstAdmin, "c23")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := map[string]string{"retention.bytes": "1000000"}; len(have) != 1 || have["retention.bytes"] != "1000000" {
-		t.Errorf("its own configs are %v, want %v", have, want)
-	}
-	topics, err := e.dstAdmin.ListTopics(t.Context(), "c23")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(topics["c23"].Partitions[0].Replicas); n != brokers {
-		t.Errorf("%d replicas, default.replication.factor is %d", n, brokers)
-	}
+	// Brokers hear of what a stop has taken away a moment after.
+	harness.AwaitT(t, patience, "what is left of the mirror is this cluster's own", func(ctx context.Context) error {
+		have, err := own(ctx, e.dstAdmin, "c23")
+		if err != nil {
+			return err
+		}
+		if want := map[string]string{"retention.bytes": "1000000"}; !maps.Equal(have, want) {
+			return fmt.Errorf("its own configs are %v, want %v", have, want)
+		}
+		topics, err := e.dstAdmin.ListTopics(ctx, "c23")
+		if err == nil {
+			err = topics["c23"].Err
+		}
+		if err != nil {
+			return err
+		}
+		if n := len(topics["c23"].Partitions[0].Replicas); n != brokers {
+			return fmt.Errorf("%d replicas, default.replication.factor is %d", n, brokers)
+		}
+		return nil
+	})
 }

@@ -568,7 +568,7 @@ func TestGroupsMigrateLive(t *testing.T) {
 			}
 			before := consume(e.src, e.src.Bootstrap(harness.ListenerInternal), 50, patience)
 			e.write(t, name, 0, 20)
-			out := e.cli(t, "--switchover", "--mirror", name, "--quiet-period", "500ms", "--timeout", "60s")
+			out := e.cli(t, "--switchover", "--mirror", name, "--quiet-period", "500ms", "--timeout", "80s")
 			if !strings.Contains(out, name+"  ") || !strings.Contains(out, "Switchover of mirror "+name+" done.") {
 				t.Errorf("the report does not say where the group stands: %s", out)
 			}
