@@ -42,9 +42,10 @@ func (r *Refresher) discover(ctx context.Context, mirror Mirror, cfg *config.Mir
 		}
 		return internalTopic(t.Name)
 	})
-	if !builtIn {
-		// The patterns ask for names only.
-		if all, err = r.c.withConfigs(ctx, m.src, all); err != nil {
+	if builtIn { // the patterns ask for names only
+		m.known = knownConfigs{}
+	} else {
+		if all, err = m.withConfigs(ctx, all); err != nil {
 			return undecided, fmt.Errorf("mirror %s: topics at the source: %w", mirror.Name, err)
 		}
 	}
@@ -146,21 +147,16 @@ func refusedBy(v policy.Verdict) string {
 	return fmt.Sprintf("refused by policy %s: %s", v.Plugin, v.Reason)
 }
 
-// withConfigs asks the source for the configs of topics that it has listed.
-func (c *Coordinator) withConfigs(ctx context.Context, src Source, topics []SourceTopic) ([]SourceTopic, error) {
-	names := make([]string, len(topics))
-	for i, t := range topics {
-		names[i] = t.Name
-	}
-	found, err := src.Topics(ctx, names)
+// withConfigs gives topics that the source has listed their configs.
+func (m *refreshed) withConfigs(ctx context.Context, listed []SourceTopic) ([]SourceTopic, error) {
+	m.known.begin(listed)
+	m.known.learn(m.found)
+	due := m.known.due(listed)
+	found, err := m.src.Topics(ctx, due)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]SourceTopic, 0, len(topics))
-	for _, n := range names {
-		if t, ok := found[n]; ok {
-			out = append(out, t)
-		}
-	}
-	return out, nil
+	m.known.learn(found)
+	m.known.drop(due, found)
+	return m.known.tell(listed), nil
 }

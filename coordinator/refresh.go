@@ -54,7 +54,9 @@ type refreshed struct {
 	// Of the look under way, or the last one. Only that look touches them.
 	src     Source
 	srcWith config.Properties
-	suspect map[string]string // by topic: a fault seen once
+	suspect map[string]string      // by topic: a fault seen once
+	found   map[string]SourceTopic // what is mirrored, as the source has it at this look
+	known   knownConfigs
 	// undecided counts the looks in a row at which a policy could not say anything of something.
 	undecided   int
 	openConfigs bool // of this look
@@ -197,6 +199,7 @@ func (m *refreshed) close() {
 		m.src.Close()
 		m.src = nil
 	}
+	m.known = knownConfigs{} // another source has others
 }
 
 // look looks at one mirror's source once, and returns when to do so again at the latest.
@@ -277,6 +280,7 @@ func (r *Refresher) refresh(ctx context.Context, name string, m *refreshed) (aga
 		return r.otherCluster(ctx, mirror, m, active, id)
 	}
 	var errs []error
+	defer func() { m.found = nil }()
 	again, err = r.follow(ctx, mirror, cfg, m, running)
 	errs = append(errs, err)
 	open := false
@@ -342,6 +346,7 @@ func (r *Refresher) follow(ctx context.Context, mirror Mirror, cfg *config.Mirro
 	if err != nil {
 		return 0, fmt.Errorf("mirror %s: topics at the source: %w", mirror.Name, err)
 	}
+	m.found = found
 	again := time.Duration(0)
 	suspect := map[string]string{}
 	var errs []error
