@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 	"weak"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -221,6 +222,7 @@ func TestPartlyRefusedProducesLetGoOfRecords(t *testing.T) {
 				client, far := net.Pipe()
 				up, broker := net.Pipe()
 				c := newFuzzedConn(p, client, up)
+				c.seen = map[string]time.Time{"m": time.Now().Add(time.Hour)} // nobody is there to ask the broker
 				var raw, sent weak.Pointer[byte]
 				r := *p.rows[int16(kmsg.Produce)]
 				r.handle = func(c *conn, r *request) (exchange, error) {

@@ -49,7 +49,9 @@ type conn struct {
 	bulk bool
 	// stateRights belongs to the reader; a conversation sets it while the reader waits.
 	stateRights stateRights
-	login       login
+	// seen belongs to the reader: mirror topics that the caller may see, and until when that is believed.
+	seen  map[string]time.Time
+	login login
 	// behindSeen belongs to the reader.
 	behindSeen behindSeen
 	// leaderOnly is until when Fetch requests go without the client's rack, see fetch.go; 0: they

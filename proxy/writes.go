@@ -44,6 +44,13 @@ func (c *conn) produce(r *request) (exchange, error) {
 	if split == nil { // the mirror was stopped meanwhile
 		return c.produced(r.forward(), acks), nil
 	}
+	if some, err := c.hide(r, &rules, split.Refused); err != nil {
+		return exchange{}, err
+	} else if some {
+		if split = rules.Produce(req); split == nil {
+			return c.produced(r.forward(), acks), nil
+		}
+	}
 	c.refused(r, split.Refused)
 	ex := relayed(r.header)
 	ex.held = large
@@ -201,6 +208,13 @@ func (c *conn) deleteRecords(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.DeleteRecords(req)
+	if s != nil {
+		if some, err := c.hide(r, &rules, s.Refused); err != nil {
+			return exchange{}, err
+		} else if some {
+			s = rules.DeleteRecords(req)
+		}
+	}
 	if s == nil {
 		return r.forward(), nil
 	}
@@ -227,6 +241,13 @@ func (c *conn) createPartitions(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.CreatePartitions(req)
+	if s != nil {
+		if some, err := c.hide(r, &rules, s.Refused); err != nil {
+			return exchange{}, err
+		} else if some {
+			s = rules.CreatePartitions(req)
+		}
+	}
 	if s == nil {
 		if c.p.places() {
 			return c.placedPartitions(r, req, func(resp *kmsg.CreatePartitionsResponse) *kmsg.CreatePartitionsResponse { return resp }), nil
@@ -267,6 +288,13 @@ func (c *conn) deleteTopics(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.DeleteTopics(req)
+	if s != nil {
+		if some, err := c.hide(r, &rules, s.Refused); err != nil {
+			return exchange{}, err
+		} else if some {
+			s = rules.DeleteTopics(req)
+		}
+	}
 	if s == nil {
 		return r.forward(), nil
 	}

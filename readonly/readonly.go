@@ -77,6 +77,9 @@ type Rules struct {
 	// Unsure tells whether what Lookup finds may be an ordinary topic's, which is refused with
 	// an error that clients retry; nil: never.
 	Unsure func(t Topic, partition int32) bool
+	// Hidden tells of a mirror topic that the caller may not see, so that he is not told that there is
+	// one; nil: he sees all.
+	Hidden func(topic string) bool
 	// Fenced tells for how long writes to a topic are held back; nil: none are.
 	Fenced func(topic string) (left time.Duration, ok bool)
 }
@@ -96,6 +99,7 @@ const (
 	byState
 	byPending
 	byFence
+	byHidden
 )
 
 // check returns the refusal of a change of a partition, or of a whole topic.
@@ -113,7 +117,11 @@ func (r *Rules) check(t Topic, partition int32) (refusal, bool) {
 	if mirror == "" && r.Unsure != nil && r.Unsure(t, partition) {
 		return refusal{kind: byPending, topic: r.name(t)}, true
 	}
-	return refusal{kind: byMirror, topic: r.name(t), mirror: mirror}, true
+	f := refusal{kind: byMirror, topic: r.name(t), mirror: mirror}
+	if r.Hidden != nil && r.Hidden(f.topic) {
+		f.kind = byHidden
+	}
+	return f, true
 }
 
 // checkWrite returns the refusal of a write to a partition.
@@ -145,14 +153,20 @@ func (r *Rules) code(f refusal, retry ErrorCode) int16 {
 		return int16(retry)
 	case f.kind == byFence:
 		return int16(notEnoughReplicas)
+	case f.kind == byHidden:
+		return int16(topicAuthorizationFailed)
 	case f.kind == byMirror && r.Code != 0:
 		return int16(r.Code)
 	}
 	return int16(PolicyViolation)
 }
 
-// message tells a person what is the matter and the way out of it.
+// message tells a person what is the matter and the way out of it; nothing to whom it is none of his
+// business.
 func (f refusal) message() *string {
+	if f.kind == byHidden {
+		return nil
+	}
 	topic := f.topic
 	if topic == "" {
 		topic = "the topic"
