@@ -18,8 +18,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # everybody and CI judge the code with the same ones.
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION       := v0.12.0
+GOVULNCHECK_VERSION   := v1.9.0
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
+GOVULNCHECK   := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 
 # Limits of one `go test` process. REAL_TIMEOUT is for one package's real-broker tests.
 SHORT_TIMEOUT ?= 3m
@@ -184,6 +186,18 @@ vet: ## go vet
 lint: $(GOLANGCI_LINT) ## golangci-lint with .golangci.yml
 	$(GOLANGCI_LINT) run --allow-serial-runners ./...
 
+.PHONY: vulncheck
+vulncheck: $(GOVULNCHECK) ## Known vulnerabilities in what is called; VULNCHECK_GO=warn forgives those of the Go that builds
+	@GO=$(GO) ./scripts/vulncheck.sh $(GOVULNCHECK)
+
+.PHONY: licenses
+licenses: ## What go.mod requires, with licences: docs/licenses.md
+	$(GO) run ./test/supply licenses docs/licenses.md
+
+.PHONY: sbom
+sbom: build ## What each program is made of, as CycloneDX: build/sbom
+	$(GO) run ./test/supply sbom $(BUILD)/sbom $(BIN)/mirror-sidecar $(BIN)/kafka-cluster-mirrors
+
 .PHONY: generate
 generate: ## Generate code from the message specs
 	$(GO) generate ./...
@@ -208,7 +222,7 @@ bench-proxy: build ## What the proxy costs, with Kafka's own performance tools: 
 ##@ Housekeeping
 
 .PHONY: tools
-tools: $(GOLANGCI_LINT) $(GOFUMPT) ## Compile the pinned linters into build/tools
+tools: $(GOLANGCI_LINT) $(GOFUMPT) $(GOVULNCHECK) ## Compile the pinned linters into build/tools
 
 .PHONY: clean
 clean: ## Remove what was built, but not the tools
@@ -224,3 +238,7 @@ $(GOFUMPT):
 	@mkdir -p $(TOOLS); echo "compiling gofumpt $(GOFUMPT_VERSION), once"
 	@GOBIN=$$PWD/$(TOOLS)/.new $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
 	@mv $(TOOLS)/.new/gofumpt $@
+
+$(GOVULNCHECK):
+	@GOBIN=$$PWD/$(TOOLS)/.new $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	@mv $(TOOLS)/.new/govulncheck $@
