@@ -196,7 +196,7 @@ licenses: ## What go.mod requires, with licences: docs/licenses.md
 
 .PHONY: sbom
 sbom: build ## What each program is made of, as CycloneDX: build/sbom
-	$(GO) run ./test/supply sbom $(BUILD)/sbom $(BIN)/mirror-sidecar $(BIN)/kafka-cluster-mirrors
+	VERSION=$(VERSION) $(GO) run ./test/supply sbom $(BUILD)/sbom $(BIN)/mirror-sidecar $(BIN)/kafka-cluster-mirrors
 
 .PHONY: generate
 generate: ## Generate code from the message specs

@@ -71,6 +71,9 @@ func sbom(program string, known []module) ([]byte, error) {
 		return nil, fmt.Errorf("%s does not say what it was built from: %w", program, err)
 	}
 	sum := sha256.Sum256(raw)
+	if v := os.Getenv("VERSION"); v != "" && info.Main.Version == "(devel)" { // as make has it
+		info.Main.Version = v
+	}
 	self := componentOf(&info.Main, known)
 	self.Type, self.Name = "application", filepath.Base(program)
 	self.Hashes = []hash{{"SHA-256", hex.EncodeToString(sum[:])}}
