@@ -370,10 +370,11 @@ func partitions(ctx context.Context, cl *kgo.Client, topic string) ([]kadm.Parti
 
 func (e *env) partitions(t *testing.T, cl *kgo.Client, topic string) []kadm.PartitionDetail {
 	t.Helper()
-	out, err := partitions(t.Context(), cl, topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var out []kadm.PartitionDetail
+	eventually(t, "the partitions of "+topic, func(ctx context.Context) (err error) { // not every broker may know it yet
+		out, err = partitions(ctx, cl, topic)
+		return err
+	})
 	return out
 }
 

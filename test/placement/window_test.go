@@ -34,6 +34,7 @@ func window(t *testing.T, e *env) {
 	adm := kadm.NewClient(e.proxied)
 	names := map[string]int{}
 	for i := 0; i < 12; i++ {
+		e.uncordon(t, 60*time.Second) // on a slow machine they may have closed by themselves
 		for rf := range 2 {
 			name := fmt.Sprintf("window-%d-%d", i, rf+1)
 			if r, err := adm.CreateTopic(t.Context(), 4, int16(rf+1), nil, name); err != nil || r.Err != nil {
