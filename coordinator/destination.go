@@ -93,7 +93,7 @@ func (d *Destination) brokerDefault(ctx context.Context, keys ...string) (map[st
 	}
 	configs, err := d.adm.DescribeBrokerConfigs(ctx, who)
 	if err != nil {
-		return nil, fmt.Errorf("ask broker %d for its configuration: %w", who, err)
+		return nil, lacking(fmt.Errorf("ask broker %d for its configuration: %w", who, err), rights.OfCluster(rights.DescribeConfigs, ""))
 	}
 	out := map[string]string{}
 	for _, c := range configs {
