@@ -213,23 +213,20 @@ func (d *Destination) onTopics(ctx context.Context, a Asker) (missing []Need, er
 	return missing, err
 }
 
-// onTransactions asks by requests about a producer that there is not.
+// onTransactions asks by requests about a producer that there is not. Not by FindCoordinator, which would
+// create __transaction_state in a cluster that has none yet.
 func (d *Destination) onTransactions(ctx context.Context, a Asker) (missing []Need, err error) {
-	find := kmsg.NewPtrFindCoordinatorRequest()
-	find.CoordinatorType, find.CoordinatorKey, find.CoordinatorKeys = 1, d.Transactions, []string{d.Transactions}
-	resp, err := a.Request(ctx, find)
+	describe := kmsg.NewPtrDescribeTransactionsRequest()
+	describe.TransactionalIDs = []string{d.Transactions}
+	resp, err := a.Request(ctx, describe)
 	if err != nil {
 		return nil, fmt.Errorf("ask whether DESCRIBE is allowed on transactional id %s: %w", d.Transactions, err)
 	}
-	f, ok := resp.(*kmsg.FindCoordinatorResponse)
-	if !ok {
+	f, ok := resp.(*kmsg.DescribeTransactionsResponse)
+	if !ok || len(f.TransactionStates) != 1 {
 		return nil, errUnexpected
 	}
-	code := f.ErrorCode
-	if len(f.Coordinators) > 0 {
-		code = f.Coordinators[0].ErrorCode
-	}
-	if Denied(kerr.ErrorForCode(code)) {
+	if Denied(kerr.ErrorForCode(f.TransactionStates[0].ErrorCode)) {
 		missing = append(missing, OfTransaction(Describe, d.Transactions, "writing the mirrors' state"))
 	}
 	end := kmsg.NewPtrEndTxnRequest()

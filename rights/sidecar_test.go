@@ -89,8 +89,10 @@ func (g granting) broker(req kmsg.Request) (kmsg.Response, error) {
 		resp.Topics = []kmsg.CreateTopicsResponseTopic{{ErrorCode: g.code(OfTopic(Create, r.Topics[0].Topic, ""), kerr.TopicAuthorizationFailed, kerr.InvalidReplicationFactor)}}
 		return resp, nil
 	case *kmsg.FindCoordinatorRequest:
-		resp := kmsg.NewPtrFindCoordinatorResponse()
-		resp.Coordinators = []kmsg.FindCoordinatorResponseCoordinator{{ErrorCode: g.code(OfTransaction(Describe, r.CoordinatorKeys[0], ""), kerr.TransactionalIDAuthorizationFailed, kerr.CoordinatorNotAvailable)}}
+		g.t.Error("__transaction_state would be created")
+	case *kmsg.DescribeTransactionsRequest:
+		resp := kmsg.NewPtrDescribeTransactionsResponse()
+		resp.TransactionStates = []kmsg.DescribeTransactionsResponseTransactionState{{ErrorCode: g.code(OfTransaction(Describe, r.TransactionalIDs[0], ""), kerr.TransactionalIDAuthorizationFailed, kerr.NotCoordinator)}}
 		return resp, nil
 	case *kmsg.EndTxnRequest:
 		resp := kmsg.NewPtrEndTxnResponse()
