@@ -16,11 +16,17 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/certs"
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/proxy"
+	"github.com/cluster-mirroring/mirror-sidecar/replica/controller"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
 
-// dialTimeout bounds a connection of the sidecar's own, its TLS handshake not included.
-const dialTimeout = 10 * time.Second
+const (
+	// dialTimeout bounds the making of a connection, its TLS handshake included.
+	dialTimeout = 10 * time.Second
+	// amongTimeout is dialTimeout towards the other brokers: a paused one, whose kernel accepts
+	// connections, must not hold up what others could answer.
+	amongTimeout = 3 * time.Second
+)
 
 // transport is how connections are made, those of the sidecar itself and those that carry
 // its clients. Without TLS a dialer dials plain TCP.
@@ -86,6 +92,8 @@ func newTransport(cfg *config.Sidecar, log *slog.Logger) (*transport, error) {
 	t.home = dialer(home, cfg.OwnTLS("own connections to the home broker", cfg.Security))
 	t.among = dialer(among, cfg.OwnTLS("own connections to brokers", cfg.InterBrokerSecurity))
 	t.controllers = dialer(ctl, cfg.OwnTLS("own connections to controllers", cfg.ControllerSecurity))
+	// Whom a handshake waits for is given up as soon as where there is none.
+	t.among.Timeout, t.controllers.Timeout = amongTimeout, controller.AttemptTimeout
 	t.relayTLS = relay{
 		as:        dialer(relayed, cfg.RelayTLS("clients' connections to the home broker", cfg.Security, cfg.UpstreamKeystore)),
 		anonymous: dialer(relayed, cfg.RelayTLS("anonymous clients' connections to the home broker", cfg.Security, nil)),

@@ -2,12 +2,43 @@ package main
 
 import (
 	"crypto/tls"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/certs"
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/test/pki"
 )
+
+// TestPausedControllers: one that lets TLS' handshake wait is given up well within a broker's session of 9 s.
+func TestPausedControllers(t *testing.T) {
+	var lc net.ListenConfig
+	paused, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0") // the kernel accepts, nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer paused.Close()
+	cfg, err := config.ParseSidecar(config.Properties{
+		"home.broker.bootstrap": "a:1", "controller.quorum.bootstrap.servers": "c:2", "virtual.listeners": "v:3", "security.protocol": "SSL",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := newTransport(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range map[string]*certs.Dialer{"controllers": tr.controllers, "brokers": tr.among} {
+		if d.Timeout > 4*time.Second {
+			t.Errorf("%s: given up after %v", name, d.Timeout)
+		}
+	}
+	if c, err := tr.controllers.DialContext(t.Context(), "tcp", paused.Addr().String()); err == nil {
+		c.Close()
+		t.Error("a handshake with nobody")
+	}
+}
 
 // TestCertificatesThatClientsAreRelayedUnder: never the sidecar's own, but for brokers and
 // sidecars; and none for who has shown none, where the certificate is all that counts.

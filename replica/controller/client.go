@@ -22,6 +22,8 @@ const (
 	// time that the request itself allows the controller. A paused controller (its kernel still
 	// accepts connections) must be given up well within a broker's session of 9 s.
 	attemptTimeout = 2500 * time.Millisecond
+	// AttemptTimeout is for dialers of the caller's own, which kgo.DialTimeout does not bound.
+	AttemptTimeout = attemptTimeout
 	// The pause after each controller has been asked in vain.
 	minBackoff, maxBackoff = 50 * time.Millisecond, 500 * time.Millisecond
 	// rest is for how long a controller that did not answer is left alone while others
