@@ -104,11 +104,21 @@ func protocolOf(p Properties) Protocol {
 }
 
 // inherit fills in what keys with a prefix leave open. Where they say that there is no SASL,
-// a login for elsewhere is not meant.
+// a login for elsewhere is not meant. An own certificate, an own trust and an own login are each taken whole: what is
+// mixed would be somebody else's.
 func inherit(own, from Properties) {
 	noSASL := own["security.protocol"] != "" && !protocolOf(own).SASL()
+	var taken []string
+	for _, group := range [][]string{keystoreKeys(), truststoreKeys()} {
+		if slices.ContainsFunc(group, func(k string) bool { return own[k] != "" }) {
+			taken = append(taken, group...)
+		}
+	}
+	if own["sasl.jaas.config"] != "" {
+		taken = append(taken, keyClientID, keyClientSecret, keyScope)
+	}
 	for k, v := range from {
-		if _, given := own[k]; !given && !(noSASL && strings.HasPrefix(k, "sasl.")) {
+		if _, given := own[k]; !given && !slices.Contains(taken, k) && !(noSASL && strings.HasPrefix(k, "sasl.")) {
 			own[k] = v
 		}
 	}

@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	keyTokenURL     = "sasl.oauthbearer.token.endpoint.url"
-	keyClientID     = "sasl.oauthbearer.client.credentials.client.id"
+	//nolint:gosec // names of keys
+	keyTokenURL = "sasl.oauthbearer.token.endpoint.url"
+	keyClientID = "sasl.oauthbearer.client.credentials.client.id"
+	//nolint:gosec // a name as well
 	keyClientSecret = "sasl.oauthbearer.client.credentials.client.secret"
 	keyScope        = "sasl.oauthbearer.scope"
 	keyEncode       = "sasl.oauthbearer.header.urlencode"
@@ -128,7 +130,7 @@ func tokenFetch(p Properties, e jaasEntry, files Providers) (tokens.Fetch, error
 	case !slices.Contains([]string{"DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever"}, retriever):
 		return nil, fmt.Errorf("%s: only DefaultJwtRetriever, ClientCredentialsJwtRetriever and FileJwtRetriever are supported", keyRetriever)
 	case retriever == "FileJwtRetriever" && scheme != "file", retriever == "ClientCredentialsJwtRetriever" && scheme == "file":
-		return nil, fmt.Errorf("%s: %s does not fit a %s that begins with %s:", keyRetriever, retriever, keyTokenURL, scheme)
+		return nil, fmt.Errorf("%s: %s does not fit a %s of %s", keyRetriever, retriever, keyTokenURL, scheme)
 	case scheme == "file":
 		if u.Host != "" && u.Host != "localhost" || u.Path == "" {
 			return nil, fmt.Errorf("%s: a file is written file:///path/of/token", keyTokenURL)

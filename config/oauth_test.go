@@ -157,3 +157,35 @@ func TestMirrorsTokens(t *testing.T) {
 func pemOf(der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
+
+// TestOwnKeysAreTakenWhole: a link with a certificate, a trust or a login of its own has nothing of another link's.
+func TestOwnKeysAreTakenWhole(t *testing.T) {
+	from := Properties{
+		"ssl.truststore.certificates": "inline", "ssl.keystore.location": "/a", "ssl.keystore.password": "p", "ssl.enabled.protocols": "TLSv1.3",
+		"sasl.mechanism": "OAUTHBEARER", keyClientID: "id", keyClientSecret: "s", keyTokenURL: "https://h/t",
+	}
+	for name, c := range map[string]struct{ own, want Properties }{
+		"trust": {
+			own:  Properties{"ssl.truststore.location": "/b"},
+			want: Properties{"ssl.truststore.location": "/b", "ssl.truststore.certificates": "", "ssl.keystore.location": "/a", "ssl.enabled.protocols": "TLSv1.3"},
+		},
+		"certificate": {
+			own:  Properties{"ssl.keystore.certificate.chain": "c", "ssl.keystore.key": "k"},
+			want: Properties{"ssl.keystore.location": "", "ssl.keystore.password": "", "ssl.truststore.certificates": "inline"},
+		},
+		"login": {
+			own:  Properties{"sasl.jaas.config": "j"},
+			want: Properties{keyClientID: "", keyClientSecret: "", keyTokenURL: "https://h/t", "sasl.mechanism": "OAUTHBEARER"},
+		},
+		"nothing": {own: Properties{}, want: from},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inherit(c.own, from)
+			for k, v := range c.want {
+				if c.own[k] != v {
+					t.Errorf("%s is %q, want %q", k, c.own[k], v)
+				}
+			}
+		})
+	}
+}

@@ -36,10 +36,7 @@ func Parse(text string) (Token, error) {
 	var claims struct {
 		Exp, Iat *float64
 	}
-	if json.Unmarshal(raw, &claims) != nil {
-		return t, nil
-	}
-	if claims.Exp != nil && *claims.Exp > 0 && *claims.Exp < maxSeconds {
+	if json.Unmarshal(raw, &claims) == nil && claims.Exp != nil && *claims.Exp > 0 && *claims.Exp < maxSeconds {
 		t.Until = seconds(*claims.Exp)
 		if claims.Iat != nil && *claims.Iat > 0 && *claims.Iat < *claims.Exp {
 			t.From = seconds(*claims.Iat)

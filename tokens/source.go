@@ -89,7 +89,7 @@ func (s *Source) Get(ctx context.Context) (Token, error) {
 }
 
 // kept answers without a fetch if it can.
-func (s *Source) kept() (t Token, err error, done bool) { //nolint:revive,staticcheck // the answer as Get returns it, and whether it is one
+func (s *Source) kept() (t Token, err error, done bool) { //nolint:revive // the answer as Get returns it, and whether it is one
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
