@@ -10,10 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/syncs"
 )
 
@@ -62,13 +61,11 @@ func (c *Coordinator) lastRound(ctx context.Context, r stopRequest) (warning str
 // comesUp is how long a coordinator of groups that is not ready yet is left alone between two tries.
 const comesUp = 200 * time.Millisecond
 
-// copyGroups runs the sync of groups, again while a coordinator of groups comes up: with the first
-// question for any group Kafka creates __consumer_offsets.
+// copyGroups runs the sync of groups, again while a coordinator of groups comes up.
 func (c *Coordinator) copyGroups(ctx context.Context, mirror string) error {
 	for {
 		_, err := c.syncs.Run(ctx, mirror, policy.Groups, policyv1.Round_STOP)
-		again := errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
-		if !again || ctx.Err() != nil {
+		if !protocol.ComesUp(err) || ctx.Err() != nil {
 			return err
 		}
 		pause(ctx, comesUp)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 )
 
@@ -21,7 +22,7 @@ const (
 )
 
 // BuiltIn is the name of the plugin that is part of the sidecar.
-const BuiltIn = "built-in"
+const BuiltIn = config.PluginBuiltIn
 
 // Plugin is a plugin as the engine asks it. Answers have been checked: they decide on what was
 // asked and nothing else, in its order. Errors say which plugin was asked for what, and why there

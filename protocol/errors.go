@@ -56,6 +56,12 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
+// ComesUp tells whether an error says that a coordinator is not ready yet, or is another one by now: it is
+// worth another try. With the first question for any group Kafka creates __consumer_offsets.
+func ComesUp(err error) bool {
+	return errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
+}
+
 // ErrorForCode returns nil for code 0, and otherwise an *Error. The message may be nil, as
 // it may be in a response.
 func ErrorForCode(code int16, message *string) error {

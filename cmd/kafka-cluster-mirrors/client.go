@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -62,7 +61,7 @@ func ask[R kmsg.Response](ctx context.Context, cl *kgo.Client, req kmsg.Request)
 		switch {
 		case isDial(err):
 			patience = connectPatience
-		case retriable(err):
+		case protocol.ComesUp(err):
 			patience = coordinatorPatience
 		}
 		if err == nil || time.Since(begun) >= patience {
@@ -74,10 +73,6 @@ func ask[R kmsg.Response](ctx context.Context, cl *kgo.Client, req kmsg.Request)
 		case <-time.After(retryPause):
 		}
 	}
-}
-
-func retriable(err error) bool {
-	return errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.NotCoordinator) || errors.Is(err, kerr.CoordinatorLoadInProgress)
 }
 
 // isDial tells whether nothing can have been sent.

@@ -14,6 +14,7 @@ import (
 	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/coordinator"
 	"github.com/cluster-mirroring/mirror-sidecar/policy"
+	"github.com/cluster-mirroring/mirror-sidecar/protocol"
 	"github.com/cluster-mirroring/mirror-sidecar/syncs/offsets"
 )
 
@@ -342,13 +343,13 @@ func (s *switchover) moveGroups(ctx context.Context, moves groupMoves) error {
 }
 
 // lookAgain looks at where a group stands here just before it is moved. Its coordinator may take a
-// moment to come up: with the first question for any group Kafka creates __consumer_offsets.
+// moment to come up.
 func (s *switchover) lookAgain(ctx context.Context, m *groupMove) error {
 	planned, begun := slices.Clone(m.plan.Moves), time.Now()
 	for {
 		m.plan.Moves = slices.Clone(planned)
 		err := offsets.LookAgain(ctx, s.cl, []*offsets.Plan{&m.plan})[m.Group]
-		if err == nil || !retriable(err) || time.Since(begun) >= coordinatorPatience {
+		if err == nil || !protocol.ComesUp(err) || time.Since(begun) >= coordinatorPatience {
 			return err
 		}
 		select {

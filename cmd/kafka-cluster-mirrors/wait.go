@@ -178,7 +178,7 @@ func (o *options) await(ctx context.Context, cl *kgo.Client, p *progress, w *wai
 			_, last, _ = strings.Cut(line, "; ")
 		} else if within.Err() == nil {
 			var refused *protocol.Error
-			if errors.As(err, &refused) && !retriable(err) {
+			if errors.As(err, &refused) && !protocol.ComesUp(err) {
 				return err
 			}
 			last = err.Error()

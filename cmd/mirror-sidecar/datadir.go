@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cluster-mirroring/mirror-sidecar/config"
+	"github.com/cluster-mirroring/mirror-sidecar/filelock"
 	"github.com/cluster-mirroring/mirror-sidecar/ids"
 	"github.com/cluster-mirroring/mirror-sidecar/replica/metadata"
 )
@@ -72,7 +73,10 @@ func openDataDir(path string) (*dataDir, error) {
 
 // tryLock has the folder if nobody else does; the end of a process gives it up.
 func (d *dataDir) tryLock() error {
-	got, err := lockNow(d.lock)
+	got, err := filelock.Try(d.lock)
+	if errors.Is(err, errors.ErrUnsupported) {
+		got, err = true, nil // nothing shows that somebody else has it
+	}
 	if err != nil {
 		return fmt.Errorf("data.dir: lock %s: %w", d.lock.Name(), err)
 	}

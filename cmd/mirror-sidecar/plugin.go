@@ -20,16 +20,13 @@ const pluginUsage = `Usage:
   mirror-sidecar plugin check [--timeout DURATION] [--config KEY=VALUE ...] -- COMMAND [ARGUMENT ...]
 `
 
-// pluginBuiltIn is how the sidecar calls itself for the built-in plugin.
-const pluginBuiltIn = "built-in"
-
 func runPlugin(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, pluginUsage)
 		return 2
 	}
 	switch args[0] {
-	case pluginBuiltIn: // not in the usage: nobody but the sidecar has a use for it
+	case config.PluginBuiltIn: // not in the usage: nobody but the sidecar has a use for it
 		plugins.Serve(builtin.Policy(buildVersion()))
 		return 0
 	case "check":
@@ -51,7 +48,7 @@ func newPlugins(lc fx.Lifecycle, cfg *config.Sidecar, reg *prometheus.Registry, 
 		return nil, fmt.Errorf("the program that the built-in plugin is part of: %w", err)
 	}
 	h, err := host.New(host.Config{
-		Plugins: cfg.Plugins, BuiltIn: []string{self, "plugin", pluginBuiltIn}, Version: buildVersion(), Folder: cfg.DataDir,
+		Plugins: cfg.Plugins, BuiltIn: []string{self, "plugin", config.PluginBuiltIn}, Version: buildVersion(), Folder: cfg.DataDir,
 	}, reg, log)
 	if err != nil {
 		return nil, err

@@ -4,11 +4,8 @@ package main
 
 import (
 	"errors"
-	"os"
 	"syscall"
 )
-
-func lockNow(*os.File) (bool, error) { return true, nil }
 
 func processSpace() string { return "" }
 

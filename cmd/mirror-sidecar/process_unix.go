@@ -10,15 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockNow locks a file for this process, unless another one has locked it.
-func lockNow(f *os.File) (bool, error) {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // processSpace names what process ids are of: another container has others.
 func processSpace() string {
 	space, err := os.Readlink("/proc/self/ns/pid")

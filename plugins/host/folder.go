@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/filelock"
 )
 
 const (
@@ -85,7 +87,7 @@ func folderIn(place string) (*folder, error) {
 		_ = os.RemoveAll(path)
 		return nil, err
 	}
-	lockNow(lock) // where there are no such locks nobody sweeps
+	_, _ = filelock.Try(lock) // where there are no such locks nobody sweeps
 	return &folder{path: path, lock: lock}, nil
 }
 
@@ -116,7 +118,11 @@ func (h *Host) sweep() {
 			continue
 		}
 		lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR, 0)
-		if err == nil && lockNow(lock) || os.IsNotExist(err) && time.Since(fi.ModTime()) > unfinished {
+		mine := false
+		if err == nil {
+			mine, _ = filelock.Try(lock)
+		}
+		if mine || os.IsNotExist(err) && time.Since(fi.ModTime()) > unfinished {
 			_ = os.RemoveAll(path) // as far as it is ours
 		}
 		if err == nil {

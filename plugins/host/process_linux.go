@@ -2,7 +2,6 @@ package host
 
 import (
 	"errors"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +25,3 @@ func killGroup(pid int) { _ = unix.Kill(-pid, unix.SIGKILL) }
 
 // self is the program of this process, also if its file has been replaced or removed.
 func self(string) string { return "/proc/self/exe" }
-
-// lockNow locks a file for this process, unless another one has locked it.
-func lockNow(f *os.File) bool { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil }

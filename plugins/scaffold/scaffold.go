@@ -14,6 +14,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/cluster-mirroring/mirror-sidecar/config"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/policyv1"
 	"github.com/cluster-mirroring/mirror-sidecar/plugins/python"
 )
@@ -48,7 +49,7 @@ var moduleVersion = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+$`)
 
 // Write writes a plugin and returns the folder, and the names of the files in it.
 func Write(o Options) (dir string, files []string, err error) {
-	if !nameRE.MatchString(o.Name) || o.Name == "built-in" || o.Name == "path" {
+	if !nameRE.MatchString(o.Name) || o.Name == config.PluginBuiltIn || o.Name == "path" {
 		return "", nil, fmt.Errorf("%q can be no plugin's name: it begins with a letter and has up to 64 letters, digits, - and _", o.Name)
 	}
 	if !slices.Contains(Langs, o.Lang) {
