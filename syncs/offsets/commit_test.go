@@ -1,6 +1,7 @@
 package offsets
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -17,7 +18,7 @@ func TestMissingRight(t *testing.T) {
 			t.Errorf("%q lacks %q", got, want)
 		}
 	}
-	if got := lacking(kerr.UnknownMemberID, "g", "orders"); got != error(kerr.UnknownMemberID) {
+	if got := lacking(kerr.UnknownMemberID, "g", "orders"); !errors.Is(got, kerr.UnknownMemberID) || strings.Contains(got.Error(), "lacks") {
 		t.Errorf("another error: %v", got)
 	}
 }
