@@ -54,8 +54,11 @@ func TestAuthorization(t *testing.T) {
 	t.Run("topic configs", func(t *testing.T) { e.testTopicConfigs(t) })
 	t.Run("state topic", func(t *testing.T) { e.testState(t) })
 	t.Run("transactional ids", func(t *testing.T) { e.testTransactionalIDs(t) })
+	t.Run("strangers", func(t *testing.T) { e.testStrangers(t) })
+	t.Run("forged records", func(t *testing.T) { e.testForged(t) })
 	t.Run("fence", func(t *testing.T) { e.testFence(t) })
 	t.Run("to the end", func(t *testing.T) { e.testEnd(t) })
+	t.Run("rights that are taken away", func(t *testing.T) { e.testTaken(t) })
 }
 
 func (e *env) create(t *testing.T) {

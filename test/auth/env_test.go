@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -40,6 +39,10 @@ const (
 	userSetsConfig = "sets-config"   // ALTER_CONFIGS on the cluster
 	userIsBroker   = "is-a-broker"   // CLUSTER_ACTION and DESCRIBE on the cluster
 	userActs       = "acts-a-broker" // CLUSTER_ACTION, which says nothing without DESCRIBE
+	userNobody     = "nobody"        // logs in, and has no rights at all
+
+	// userEast is who the mirror logs in as at the source.
+	userEast = "east"
 )
 
 type acl struct {
@@ -98,11 +101,16 @@ func sidecarACLs() []acl {
 	}
 }
 
+// sourceACLs are the rights that a mirror's user needs at the source to mirror records: docs/security.md.
+func sourceACLs() []acl {
+	return []acl{{userEast, kmsg.ACLResourceTypeTopic, anyName, []kmsg.ACLOperation{kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs}}}
+}
+
 func password(user string) string { return user + "-secret" }
 
 // jaas is a server's login with every user's password.
 func jaas() string {
-	users := map[string]bool{"broker": true, "root": true}
+	users := map[string]bool{"broker": true, "root": true, userNobody: true}
 	for _, a := range acls() {
 		users[a.user] = true
 	}
@@ -149,7 +157,9 @@ func start(t *testing.T) *env {
 		e.src, err = harness.Start(ctx, harness.Config{Name: "source", Brokers: 1, Log: log, Properties: map[string]string{
 			"listener.security.protocol.map":               "INTERNAL:PLAINTEXT,CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
 			"listener.name.client.sasl.enabled.mechanisms": "PLAIN",
-			"listener.name.client.plain.sasl.jaas.config":  fmt.Sprintf(`org.apache.kafka.common.security.plain.PlainLoginModule required user_east=%q;`, secret),
+			"listener.name.client.plain.sasl.jaas.config":  fmt.Sprintf(`org.apache.kafka.common.security.plain.PlainLoginModule required user_%s=%q;`, userEast, secret),
+			"authorizer.class.name":                        "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":                                  "User:ANONYMOUS", // the broker and the tests, at listeners without a login
 		}})
 		return err
 	})
@@ -159,9 +169,10 @@ func start(t *testing.T) *env {
 			Bin:        stack.Binaries(),
 			NoSidecars: true,
 			Sidecar: map[string]string{
-				"security.protocol": "SASL_PLAINTEXT",
-				"sasl.mechanism":    "PLAIN",
-				"sasl.jaas.config":  fmt.Sprintf(`org.apache.kafka.common.security.plain.PlainLoginModule required username=%q password=%q;`, userSidecar, password(userSidecar)),
+				"mirror.metadata.refresh.interval.ms": "2000", // rights are looked at that often
+				"security.protocol":                   "SASL_PLAINTEXT",
+				"sasl.mechanism":                      "PLAIN",
+				"sasl.jaas.config":                    fmt.Sprintf(`org.apache.kafka.common.security.plain.PlainLoginModule required username=%q password=%q;`, userSidecar, password(userSidecar)),
 			},
 		})
 		return err
@@ -194,20 +205,28 @@ func start(t *testing.T) *env {
 	return e
 }
 
+// createACLs creates what users, sidecars and the mirror may do.
 func (e *env) createACLs(t *testing.T) {
 	t.Helper()
+	e.allow(t, e.dst.Cluster, acls())
+	e.allow(t, e.src, sourceACLs())
+}
+
+// allow creates ACLs in a cluster, and returns when every broker has them.
+func (e *env) allow(t *testing.T, c *harness.Cluster, all []acl) {
+	t.Helper()
 	req := kmsg.NewPtrCreateACLsRequest()
-	for _, a := range acls() {
+	for _, a := range all {
 		for _, op := range a.allowed {
-			c := kmsg.NewCreateACLsRequestCreation()
-			c.ResourceType, c.ResourceName = a.kind, a.name
-			c.ResourcePatternType = kmsg.ACLResourcePatternTypeLiteral
-			c.Principal, c.Host = "User:"+a.user, "*"
-			c.Operation, c.PermissionType = op, kmsg.ACLPermissionTypeAllow
-			req.Creations = append(req.Creations, c)
+			one := kmsg.NewCreateACLsRequestCreation()
+			one.ResourceType, one.ResourceName = a.kind, a.name
+			one.ResourcePatternType = kmsg.ACLResourcePatternTypeLiteral
+			one.Principal, one.Host = "User:"+a.user, "*"
+			one.Operation, one.PermissionType = op, kmsg.ACLPermissionTypeAllow
+			req.Creations = append(req.Creations, one)
 		}
 	}
-	resp, err := req.RequestWith(t.Context(), e.dst.Cluster.ClientT(t))
+	resp, err := req.RequestWith(t.Context(), c.ClientT(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,24 +235,60 @@ func (e *env) createACLs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// ACLs are in the metadata log, which brokers follow: the last one must have arrived.
-	for _, n := range e.dst.Cluster.Brokers() {
+	e.awaitACLs(t, c, all, true)
+}
+
+// take takes ACLs away again, and returns when no broker has them.
+func (e *env) take(t *testing.T, c *harness.Cluster, all []acl) {
+	t.Helper()
+	req := kmsg.NewPtrDeleteACLsRequest()
+	for _, a := range all {
+		for _, op := range a.allowed {
+			f := kmsg.NewDeleteACLsRequestFilter()
+			f.ResourceType, f.ResourceName = a.kind, kmsg.StringPtr(a.name)
+			f.ResourcePatternType = kmsg.ACLResourcePatternTypeLiteral
+			f.Principal, f.Host = kmsg.StringPtr("User:"+a.user), kmsg.StringPtr("*")
+			f.Operation, f.PermissionType = op, kmsg.ACLPermissionTypeAllow
+			req.Filters = append(req.Filters, f)
+		}
+	}
+	resp, err := req.RequestWith(t.Context(), c.ClientT(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range resp.Results {
+		if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.awaitACLs(t, c, all, false)
+}
+
+// awaitACLs: ACLs are in the metadata log, which brokers follow.
+func (e *env) awaitACLs(t *testing.T, c *harness.Cluster, all []acl, there bool) {
+	t.Helper()
+	cl := c.ClientT(t)
+	for _, n := range c.Brokers() {
 		eventually(t, "ACLs", func(ctx context.Context) error {
-			cl, err := kgo.NewClient(kgo.SeedBrokers(n.Addr(harness.ListenerInternal)), sasl("root"))
+			req := kmsg.NewPtrDescribeACLsRequest()
+			req.ResourceType, req.ResourcePatternType = kmsg.ACLResourceTypeAny, kmsg.ACLResourcePatternTypeAny
+			req.Operation, req.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
+			resp, err := req.RequestWith(ctx, cl.Broker(int(n.ID())))
 			if err != nil {
 				return err
 			}
-			defer cl.Close()
-			all, err := kadm.NewClient(cl).DescribeACLs(ctx, kadm.NewACLs().AnyResource().Allow().AllowHosts().Operations().ResourcePatternType(kadm.ACLPatternAny))
-			if err != nil {
-				return err
+			have := map[string]bool{}
+			for _, r := range resp.Resources {
+				for _, a := range r.ACLs {
+					have[fmt.Sprint(a.Principal, r.ResourceType, r.ResourceName, a.Operation)] = true
+				}
 			}
-			have := 0
 			for _, a := range all {
-				have += len(a.Described)
-			}
-			if have < len(req.Creations) {
-				return fmt.Errorf("%d of %d", have, len(req.Creations))
+				for _, op := range a.allowed {
+					if have[fmt.Sprint("User:"+a.user, a.kind, a.name, op)] != there {
+						return fmt.Errorf("%s %s %s of %s, there: %t", op, a.kind, a.name, a.user, !there)
+					}
+				}
 			}
 			return nil
 		})
