@@ -39,16 +39,6 @@ func (s State) String() string {
 	return fmt.Sprintf("STATE_%d", int8(s))
 }
 
-// ParseState reads the name that String writes.
-func ParseState(name string) (State, bool) {
-	for _, s := range []State{Unknown, LogTruncation, Mirroring, Pausing, Paused, Stopping, Stopped, Failed} {
-		if s.String() == name {
-			return s, true
-		}
-	}
-	return Unknown, false
-}
-
 // Details of a state that other parts act on. All others are for people only.
 const (
 	// DetailQuiesced is written with STOPPING by the leading sidecar when it serves

@@ -192,99 +192,90 @@ func withConfig(r *policyv1.Round, plugin map[string]string) *policyv1.Round {
 	return out
 }
 
+// request is a question for decisions.
+type request interface {
+	proto.Message
+	GetRound() *policyv1.Round
+}
+
+// decides is the question of a kind on whose items a plugin decides. of makes a message of facts,
+// decided returns what is in an answer.
+func decides[F proto.Message, Q request, A proto.Message, D any](kind policy.Kind, method string, facts func(Q) []F, check func(Q, A) error,
+	of func(*policyv1.Round, []F) Q, decided func(A) (*[]D, *[]*policyv1.Warning),
+) question[F, Q, A] {
+	return question[F, Q, A]{
+		kind: kind, facts: facts, check: check,
+		of: func(q Q, plugin map[string]string, f []F, _ bool) Q { return of(withConfig(q.GetRound(), plugin), f) },
+		call: func(ctx context.Context, c grpc.ClientConnInterface, q Q) (A, error) {
+			var none A
+			a, _ := none.ProtoReflect().New().Interface().(A)
+			if err := c.Invoke(ctx, method, q, a); err != nil {
+				return none, err
+			}
+			return a, nil
+		},
+		join: func(into, more A) {
+			decisions, warnings := decided(into)
+			d, w := decided(more)
+			*decisions = append(*decisions, *d...)
+			*warnings = checkWarnings(slices.Concat(*warnings, *w))
+		},
+	}
+}
+
 // SelectTopics implements policy.Plugin.
 func (p *Plugin) SelectTopics(ctx context.Context, q *policyv1.SelectTopicsRequest) (*policyv1.SelectTopicsResponse, error) {
-	return ask(ctx, p, question[*policyv1.TopicFacts, *policyv1.SelectTopicsRequest, *policyv1.SelectTopicsResponse]{
-		kind:  policy.Topics,
-		facts: (*policyv1.SelectTopicsRequest).GetTopics,
-		of: func(q *policyv1.SelectTopicsRequest, plugin map[string]string, f []*policyv1.TopicFacts, _ bool) *policyv1.SelectTopicsRequest {
-			return &policyv1.SelectTopicsRequest{Round: withConfig(q.GetRound(), plugin), Topics: f}
+	return ask(ctx, p, decides(policy.Topics, policyv1.TopicPolicy_SelectTopics_FullMethodName, (*policyv1.SelectTopicsRequest).GetTopics, CheckTopics,
+		func(r *policyv1.Round, f []*policyv1.TopicFacts) *policyv1.SelectTopicsRequest {
+			return &policyv1.SelectTopicsRequest{Round: r, Topics: f}
 		},
-		call: func(ctx context.Context, c grpc.ClientConnInterface, q *policyv1.SelectTopicsRequest) (*policyv1.SelectTopicsResponse, error) {
-			return policyv1.NewTopicPolicyClient(c).SelectTopics(ctx, q)
-		},
-		check: CheckTopics,
-		join: func(into, more *policyv1.SelectTopicsResponse) {
-			into.Decisions = append(into.Decisions, more.GetDecisions()...)
-			into.Warnings = checkWarnings(slices.Concat(into.GetWarnings(), more.GetWarnings()))
-		},
-	}, q)
+		func(a *policyv1.SelectTopicsResponse) (*[]*policyv1.TopicDecision, *[]*policyv1.Warning) {
+			return &a.Decisions, &a.Warnings
+		}), q)
 }
 
 // SelectConfigs implements policy.Plugin.
 func (p *Plugin) SelectConfigs(ctx context.Context, q *policyv1.SelectConfigsRequest) (*policyv1.SelectConfigsResponse, error) {
-	return ask(ctx, p, question[*policyv1.TopicConfigFacts, *policyv1.SelectConfigsRequest, *policyv1.SelectConfigsResponse]{
-		kind:  policy.Configs,
-		facts: (*policyv1.SelectConfigsRequest).GetTopics,
-		of: func(q *policyv1.SelectConfigsRequest, plugin map[string]string, f []*policyv1.TopicConfigFacts, _ bool) *policyv1.SelectConfigsRequest {
-			return &policyv1.SelectConfigsRequest{Round: withConfig(q.GetRound(), plugin), Topics: f}
+	return ask(ctx, p, decides(policy.Configs, policyv1.ConfigPolicy_SelectConfigs_FullMethodName, (*policyv1.SelectConfigsRequest).GetTopics, CheckConfigs,
+		func(r *policyv1.Round, f []*policyv1.TopicConfigFacts) *policyv1.SelectConfigsRequest {
+			return &policyv1.SelectConfigsRequest{Round: r, Topics: f}
 		},
-		call: func(ctx context.Context, c grpc.ClientConnInterface, q *policyv1.SelectConfigsRequest) (*policyv1.SelectConfigsResponse, error) {
-			return policyv1.NewConfigPolicyClient(c).SelectConfigs(ctx, q)
-		},
-		check: CheckConfigs,
-		join: func(into, more *policyv1.SelectConfigsResponse) {
-			into.Topics = append(into.Topics, more.GetTopics()...)
-			into.Warnings = checkWarnings(slices.Concat(into.GetWarnings(), more.GetWarnings()))
-		},
-	}, q)
+		func(a *policyv1.SelectConfigsResponse) (*[]*policyv1.TopicConfigDecisions, *[]*policyv1.Warning) {
+			return &a.Topics, &a.Warnings
+		}), q)
 }
 
 // SelectAcls implements policy.Plugin.
 func (p *Plugin) SelectAcls(ctx context.Context, q *policyv1.SelectAclsRequest) (*policyv1.SelectAclsResponse, error) {
-	return ask(ctx, p, question[*policyv1.AclFacts, *policyv1.SelectAclsRequest, *policyv1.SelectAclsResponse]{
-		kind:  policy.ACLs,
-		facts: (*policyv1.SelectAclsRequest).GetAcls,
-		of: func(q *policyv1.SelectAclsRequest, plugin map[string]string, f []*policyv1.AclFacts, _ bool) *policyv1.SelectAclsRequest {
-			return &policyv1.SelectAclsRequest{Round: withConfig(q.GetRound(), plugin), Acls: f}
+	return ask(ctx, p, decides(policy.ACLs, policyv1.AclPolicy_SelectAcls_FullMethodName, (*policyv1.SelectAclsRequest).GetAcls, CheckACLs,
+		func(r *policyv1.Round, f []*policyv1.AclFacts) *policyv1.SelectAclsRequest {
+			return &policyv1.SelectAclsRequest{Round: r, Acls: f}
 		},
-		call: func(ctx context.Context, c grpc.ClientConnInterface, q *policyv1.SelectAclsRequest) (*policyv1.SelectAclsResponse, error) {
-			return policyv1.NewAclPolicyClient(c).SelectAcls(ctx, q)
-		},
-		check: CheckACLs,
-		join: func(into, more *policyv1.SelectAclsResponse) {
-			into.Decisions = append(into.Decisions, more.GetDecisions()...)
-			into.Warnings = checkWarnings(slices.Concat(into.GetWarnings(), more.GetWarnings()))
-		},
-	}, q)
+		func(a *policyv1.SelectAclsResponse) (*[]*policyv1.AclDecision, *[]*policyv1.Warning) {
+			return &a.Decisions, &a.Warnings
+		}), q)
 }
 
 // SelectGroups implements policy.Plugin.
 func (p *Plugin) SelectGroups(ctx context.Context, q *policyv1.SelectGroupsRequest) (*policyv1.SelectGroupsResponse, error) {
-	return ask(ctx, p, question[*policyv1.GroupFacts, *policyv1.SelectGroupsRequest, *policyv1.SelectGroupsResponse]{
-		kind:  policy.Groups,
-		facts: (*policyv1.SelectGroupsRequest).GetGroups,
-		of: func(q *policyv1.SelectGroupsRequest, plugin map[string]string, f []*policyv1.GroupFacts, _ bool) *policyv1.SelectGroupsRequest {
-			return &policyv1.SelectGroupsRequest{Round: withConfig(q.GetRound(), plugin), Groups: f}
+	return ask(ctx, p, decides(policy.Groups, policyv1.GroupPolicy_SelectGroups_FullMethodName, (*policyv1.SelectGroupsRequest).GetGroups, CheckGroups,
+		func(r *policyv1.Round, f []*policyv1.GroupFacts) *policyv1.SelectGroupsRequest {
+			return &policyv1.SelectGroupsRequest{Round: r, Groups: f}
 		},
-		call: func(ctx context.Context, c grpc.ClientConnInterface, q *policyv1.SelectGroupsRequest) (*policyv1.SelectGroupsResponse, error) {
-			return policyv1.NewGroupPolicyClient(c).SelectGroups(ctx, q)
-		},
-		check: CheckGroups,
-		join: func(into, more *policyv1.SelectGroupsResponse) {
-			into.Decisions = append(into.Decisions, more.GetDecisions()...)
-			into.Warnings = checkWarnings(slices.Concat(into.GetWarnings(), more.GetWarnings()))
-		},
-	}, q)
+		func(a *policyv1.SelectGroupsResponse) (*[]*policyv1.GroupDecision, *[]*policyv1.Warning) {
+			return &a.Decisions, &a.Warnings
+		}), q)
 }
 
 // SelectQuotas implements policy.Plugin.
 func (p *Plugin) SelectQuotas(ctx context.Context, q *policyv1.SelectQuotasRequest) (*policyv1.SelectQuotasResponse, error) {
-	return ask(ctx, p, question[*policyv1.QuotaFacts, *policyv1.SelectQuotasRequest, *policyv1.SelectQuotasResponse]{
-		kind:  policy.Quotas,
-		facts: (*policyv1.SelectQuotasRequest).GetQuotas,
-		of: func(q *policyv1.SelectQuotasRequest, plugin map[string]string, f []*policyv1.QuotaFacts, _ bool) *policyv1.SelectQuotasRequest {
-			return &policyv1.SelectQuotasRequest{Round: withConfig(q.GetRound(), plugin), Quotas: f}
+	return ask(ctx, p, decides(policy.Quotas, policyv1.QuotaPolicy_SelectQuotas_FullMethodName, (*policyv1.SelectQuotasRequest).GetQuotas, CheckQuotas,
+		func(r *policyv1.Round, f []*policyv1.QuotaFacts) *policyv1.SelectQuotasRequest {
+			return &policyv1.SelectQuotasRequest{Round: r, Quotas: f}
 		},
-		call: func(ctx context.Context, c grpc.ClientConnInterface, q *policyv1.SelectQuotasRequest) (*policyv1.SelectQuotasResponse, error) {
-			return policyv1.NewQuotaPolicyClient(c).SelectQuotas(ctx, q)
-		},
-		check: CheckQuotas,
-		join: func(into, more *policyv1.SelectQuotasResponse) {
-			into.Decisions = append(into.Decisions, more.GetDecisions()...)
-			into.Warnings = checkWarnings(slices.Concat(into.GetWarnings(), more.GetWarnings()))
-		},
-	}, q)
+		func(a *policyv1.SelectQuotasResponse) (*[]*policyv1.QuotaDecision, *[]*policyv1.Warning) {
+			return &a.Decisions, &a.Warnings
+		}), q)
 }
 
 // Notify implements policy.Plugin.
