@@ -363,6 +363,7 @@ func (c *Coordinator) describeMirror(name string, local map[ids.TopicPartition]P
 	d.SourceBootstrap, d.SourceClusterID = m.Configs["bootstrap.servers"], m.SourceClusterID
 	d.Policies = c.policies(name)
 	unwritable := sync.OnceValue(c.store.unwritable)
+	unreadable := sync.OnceValue(func() *string { return c.unreadable(m) })
 	for _, t := range c.view.Topics(name) {
 		dt := protocol.NewDescribedTopic()
 		dt.TopicName, dt.TopicID, dt.SourceTopicID = t.Name, t.TopicID, t.SourceTopicID
@@ -395,6 +396,9 @@ func (c *Coordinator) describeMirror(name string, local map[ids.TopicPartition]P
 			if dp.ErrorMessage == nil {
 				s, _ := c.view.State(name, tp)
 				dp.ErrorMessage = nullable(c.waitsFor(t, p, s, unwritable))
+			}
+			if dp.ErrorMessage == nil && t.Desired == Mirroring && (p.Leader == c.cfg.Self || !c.cfg.Virtual.Is(p.Leader)) {
+				dp.ErrorMessage = unreadable()
 			}
 			dt.Partitions = append(dt.Partitions, dp)
 		}

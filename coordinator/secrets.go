@@ -94,6 +94,17 @@ func (c *Coordinator) Secrets() error {
 	return errors.Join(errs...)
 }
 
+// unreadable says why this sidecar cannot read a mirror's source, if its secrets are why. A virtual broker
+// that cannot does not even follow, so that nobody leads who could say so.
+func (c *Coordinator) unreadable(m Mirror) *string {
+	_, err := config.OpenSecrets(c.cfg.Keys, m.Name, m.Configs)
+	if err == nil {
+		return nil
+	}
+	text := "the secrets of the mirror cannot be read: " + err.Error()
+	return &text
+}
+
 func (c *Coordinator) wayOut() string {
 	if c.cfg.Keys != nil {
 		return "its coordinator encrypts it once all sidecars have the key"

@@ -222,6 +222,35 @@ func TestStoredSecretsAreEncryptedAnew(t *testing.T) {
 	}
 }
 
+// TestUnreadableSecretsAreDescribed: also where no virtual broker leads, as it does not follow without a source.
+func TestUnreadableSecretsAreDescribed(t *testing.T) {
+	r := newRig(t)
+	r.mirrorTopic("led", Mirroring, Mirroring)
+	r.mirrorTopic("paused", Paused, Paused)
+	r.put(record{kind: kindMirror, mirror: "m", value: Mirror{Name: "m", SourceClusterID: "source", Configs: config.Properties{"bootstrap.servers": "east:9092", jaasKey: "sealed:v1:0123456789abcdef:AAAA"}}})
+	for _, leader := range []int32{10001, 1, 10002} {
+		r.mu.Lock()
+		for i, p := range r.parts {
+			if p.Topic == "led" {
+				n := *p
+				n.Leader = leader
+				r.parts[i] = &n
+			}
+		}
+		r.showLocked()
+		r.mu.Unlock()
+		told := map[string]bool{}
+		for _, topic := range r.describeMirror("m", nil, false).Topics {
+			for _, p := range topic.Partitions {
+				told[topic.TopicName] = p.ErrorMessage != nil && strings.Contains(*p.ErrorMessage, `key "0123456789abcdef"`)
+			}
+		}
+		if told["led"] != (leader != 10002) || told["paused"] {
+			t.Errorf("led by %d: told of %v", leader, told)
+		}
+	}
+}
+
 // TestUnreadableSecretsReachNoSource: a sidecar without the key connects to nobody for this mirror, and reads others.
 func TestUnreadableSecretsReachNoSource(t *testing.T) {
 	source, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "u", "hush"))
