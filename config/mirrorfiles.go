@@ -17,7 +17,7 @@ func (v Providers) readable(p Properties) error {
 		if !isFile {
 			continue
 		}
-		if _, err := v.allowedPath(path); err != nil {
+		if err := v.allowedPath(path); err != nil {
 			inline := "give what is in it in the configuration itself"
 			if strings.HasPrefix(key, "ssl.") {
 				inline = "give PEM text in ssl.truststore.certificates, ssl.keystore.certificate.chain and ssl.keystore.key"
@@ -38,7 +38,7 @@ func (v Providers) readableLogin(p Properties) error {
 		}
 		for option, value := range e.options {
 			if path, isFile := namedFile(option, strings.TrimSpace(value)); isFile && strings.HasPrefix(option, "ssl.") {
-				if _, err := v.allowedPath(path); err != nil {
+				if err := v.allowedPath(path); err != nil {
 					return fmt.Errorf("sasl.jaas.config: %s: a mirror's files are read by the sidecars, and the %w", option, err)
 				}
 			}

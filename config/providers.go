@@ -211,19 +211,15 @@ func (v Providers) open(path string) (*os.File, error) {
 // errNotAllowed says nothing about whether there is such a file.
 var errNotAllowed = errors.New("path is not inside config.providers.allowed.paths of the sidecar")
 
-// allowedPath returns where a path leads to, if that may be read. Who opens a file that is missing says so.
-func (v Providers) allowedPath(path string) (string, error) {
+// allowedPath is an error if a file may not be read. Who opens one that is missing says so.
+func (v Providers) allowedPath(path string) error {
 	if v.all {
-		return path, nil
+		return nil
 	}
-	real, _, err := v.inside(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return path, nil
-	case err != nil:
-		return "", errNotAllowed
+	if _, _, err := v.inside(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errNotAllowed
 	}
-	return real, nil
+	return nil
 }
 
 // inside returns where a path leads to, and the allowed path that this is inside of, both without

@@ -190,7 +190,7 @@ func TestMirrorWithSealedSecrets(t *testing.T) {
 		}
 	}
 	// A sidecar of before knows nothing of it: it must not log in with it.
-	if _, err := ClientOptions(Properties(stored)); err == nil || strings.Contains(err.Error(), "sealed:") {
+	if _, err := ClientOptions(stored); err == nil || strings.Contains(err.Error(), "sealed:") {
 		t.Errorf("taken as it is: %v", err)
 	}
 }
