@@ -3,6 +3,7 @@ package security
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -284,6 +286,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	w.lookAtStateTopic(t)
 	w.lookAtProcesses(t)
 	w.lookAtStarts(t, dir, broken)
+	w.changeKey(t)
 
 	// The sidecar dies as if by a mistake of its own: it writes down what it was doing.
 	sidecar := e.dst.Sidecars[0]
@@ -314,7 +317,118 @@ func TestNoSecretIsTold(t *testing.T) {
 	if err != nil || looked == 0 {
 		t.Errorf("data.dir: %d files, %v", looked, err)
 	}
+	if harness.Full() {
+		w.loseKey(t)
+	}
 	t.Logf("%d secrets were looked for in %d outputs", len(c), w.outputs)
+}
+
+// newKey is a line of a key file.
+func (w *canaryWorld) newKey(t *testing.T, what string) string {
+	t.Helper()
+	raw := make([]byte, 32)
+	if _, err := rand.Read(raw); err != nil {
+		t.Fatal(err)
+	}
+	line := base64.StdEncoding.EncodeToString(raw)
+	w.secrets[what] = line[:40]
+	return line
+}
+
+func (w *canaryWorld) get(t *testing.T, path string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.dst.Sidecars[0].HTTP+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&http.Client{Timeout: 30 * time.Second}).Do(req)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	w.check(t, path, append(body, '\n'))
+	return string(body)
+}
+
+// changeKey replaces the key of stored secrets, as docs/security.md says.
+func (w *canaryWorld) changeKey(t *testing.T) {
+	t.Helper()
+	old, err := os.ReadFile(w.dst.KeyFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One line for each key that secrets are encrypted with, and for those in clear.
+	stored := regexp.MustCompile(`(?m)^kafka_mirror_stored_secrets\{key="([0-9a-z]+)"\} (\d+)$`)
+	keys := func() map[string]string {
+		out := map[string]string{}
+		for _, m := range stored.FindAllStringSubmatch(w.get(t, "/metrics"), -1) {
+			out[m[1]] = m[2]
+		}
+		return out
+	}
+	before := keys()
+	if len(before) != 2 || before["none"] != "0" {
+		t.Fatalf("stored secrets by key: %v", before)
+	}
+	now := w.newKey(t, "the next key of stored secrets")
+	pki.Write(t, w.dst.Dir(), filepath.Base(w.dst.KeyFile()), now+"\n"+string(old))
+	harness.AwaitT(t, patience, "what is stored is encrypted with the new key", func(context.Context) error {
+		after := keys()
+		for id := range before {
+			if _, still := after[id]; still && id != "none" || len(after) != 2 {
+				return fmt.Errorf("stored secrets by key: %v, before %v", after, before)
+			}
+		}
+		return nil
+	})
+	harness.AwaitT(t, patience, "the end of it is told", func(context.Context) error {
+		log, err := os.ReadFile(w.dst.Sidecars[0].LogFile())
+		if err != nil || !bytes.Contains(log, []byte("all stored secrets are encrypted with the first key")) {
+			return fmt.Errorf("not in the log: %w", err)
+		}
+		return nil
+	})
+	pki.Write(t, w.dst.Dir(), filepath.Base(w.dst.KeyFile()), now+"\n")
+	w.lookAtStateTopic(t)
+	if out := w.get(t, "/readyz"); strings.Contains(out, "secrets") {
+		t.Errorf("/readyz: %s", out)
+	}
+}
+
+// loseKey starts the sidecar again with a key that has encrypted nothing: one mirror cannot be read, the
+// other one can.
+func (w *canaryWorld) loseKey(t *testing.T) {
+	t.Helper()
+	pki.Write(t, w.dst.Dir(), filepath.Base(w.dst.KeyFile()), w.newKey(t, "another key of stored secrets")+"\n")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := w.dst.Sidecars[0].Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if out := w.get(t, "/readyz"); !strings.Contains(out, "mirror literal cannot be read here: sasl.jaas.config") || !strings.Contains(out, "state.key does not have") || strings.Contains(out, "mirror referred cannot be read here: sasl.jaas.config") {
+		t.Errorf("/readyz: %s", out)
+	}
+	harness.AwaitT(t, patience, "what cannot be read is described", func(context.Context) error {
+		if out, err := w.cli(t, "--describe", "--mirror", "literal", "--json"); err != nil || !strings.Contains(out, "does not have; add that key, or give the secret again") {
+			return fmt.Errorf("%s, %w", out, err)
+		}
+		return nil
+	})
+	// Given again, it goes on.
+	again := pki.Write(t, w.dst.Dir(), "again.properties", "sasl.jaas.config="+plainLogin("literal", w.secrets["a mirror's password"])+"\n")
+	if _, err := w.cli(t, "--alter", "--mirror", "literal", "--add-config-file", again); err != nil {
+		t.Error(err)
+	}
+	harness.AwaitT(t, patience, "it goes on with the secret that was given again", func(context.Context) error {
+		if out, err := w.cli(t, "--describe", "--mirror", "literal", "--json"); err != nil || strings.Contains(out, "does not have") {
+			return fmt.Errorf("%s, %w", out, err)
+		}
+		return nil
+	})
 }
 
 // TestCanariesAreFound: what looks for secrets finds them.
