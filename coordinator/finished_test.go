@@ -169,14 +169,25 @@ func TestStoppedIsSaidOnce(t *testing.T) {
 	r.change(topic, func(p *metadata.Partition) { p.Replicas, p.ISR, p.Leader = []int32{1, 2}, []int32{1, 2}, 1 })
 	var seen []State
 	var mu sync.Mutex
+	said := make(chan struct{}, 1)
 	cancel := r.view.Subscribe(func(Change) {
 		_, s := r.verbState("m", "t")
 		mu.Lock()
 		defer mu.Unlock()
 		seen = append(seen, s)
+		if s == Stopped {
+			select {
+			case said <- struct{}{}:
+			default:
+			}
+		}
 	})
 	if err := r.rec.finish(t.Context(), topic); err != nil {
 		t.Fatal(err)
+	}
+	select {
+	case <-said: // subscribers may hear of what was written after who has written it
+	case <-time.After(30 * time.Second):
 	}
 	cancel()
 	mu.Lock()
