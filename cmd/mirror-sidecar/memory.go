@@ -67,5 +67,5 @@ func memoryAlive() int64 {
 			sum += s.Value.Uint64()
 		}
 	}
-	return int64(sum) //nolint:gosec // of one machine
+	return int64(sum)
 }

@@ -122,7 +122,7 @@ func (in *Installation) WriteTools(dir string, classes map[string]string) error 
 			argv[i] = "'" + a + "'"
 		}
 		script := "#!/bin/sh\nexec " + strings.Join(argv, " ") + " \"$@\"\n"
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil { //nolint:gosec // it is to be executed
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 			return fmt.Errorf("write %s: %w", name, err)
 		}
 	}
