@@ -29,8 +29,8 @@ REAL_TIMEOUT  ?= 20m
 FUZZ_TIME     ?= 20s
 # Of `make chaos` and `make model`: the same seed deals the same faults, walks the same walks.
 SEED          ?= 1
-# The packages whose real-broker tests are too long for every run; they have targets of their own.
-LONG_PACKAGES := /test/bench$$
+# The packages all of whose tests start brokers: -short leaves nothing of them.
+REAL_ONLY     := auth|availability|brokerfaults|conformance|consumers|e2e|failback|lastreplica|mapping|netfaults|placement|policies|readonly|security|sourcefaults|stop|versions
 
 ##@ Everyday
 
@@ -67,13 +67,13 @@ test-short: ## Tests that need no Java; under a minute
 
 .PHONY: test-race
 test-race: ## The same with the race detector
-	$(GO) test -short -race -timeout $(SHORT_TIMEOUT) ./...
+	$(GO) test -short -race -timeout $(SHORT_TIMEOUT) $$($(GO) list ./... | grep -Ev '/test/($(REAL_ONLY))$$')
 
 # Two packages at a time: each starts clusters and spends much of its time waiting for elections,
 # sessions and restarts.
 .PHONY: test-real
-test-real: build ## Every test, on real brokers (JDK and Maven)
-	@GO=$(GO) REAL_TIMEOUT=$(REAL_TIMEOUT) ./scripts/test-real.sh $$($(GO) list ./... | grep -Ev '$(LONG_PACKAGES)')
+test-real: build ## Every test that -short leaves out, on real brokers (JDK and Maven)
+	@GO=$(GO) REAL_TIMEOUT=$(REAL_TIMEOUT) ./scripts/test-real.sh
 
 # The test binary is run by itself, so that the sum is the last line.
 CONFORMANCE_PAIRS ?= 4.4/4.4,4.4/3.9,4.3/4.4,4.3/3.9
@@ -151,6 +151,12 @@ PROXIES := consumers readonly security mapping
 .PHONY: proxies
 proxies: ## The long forms of the proxy's tests: older clients, mutual TLS, changes in the middle of consumption (15 minutes)
 	MIRROR_FULL=1 $(GO) test $(PROXIES:%=./test/%) -count=1 -p 1 -v -timeout 30m
+
+# The test binary is run by itself, so that the sum is the last line.
+.PHONY: security
+security: build ## Every link, protocol and mechanism on real clusters as a table; rotation, secrets, mutual TLS in their long forms
+	$(GO) test -c -o $(BIN)/security.test ./test/security
+	@cd test/security && MIRROR_FULL=1 MIRROR_SECURITY_TABLE=1 $(abspath $(BIN))/security.test -test.timeout 60m
 
 # The test binary is run by itself, so that the sum is the last line.
 .PHONY: plugins

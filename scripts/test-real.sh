@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of the given packages on real brokers, two packages at a time. What failed is said
-# once more at the end, in short: sidecars' logs are long.
+# Runs the tests of the packages in which -short or -race leaves tests out, or of those that are named, two
+# packages at a time: nearly all of them start brokers. What failed is said once more at the end, in
+# short: sidecars' logs are long.
 #
 # A package that failed is run once more, alone, if there are few of them and it is early enough
 # for CI's limit. Two cores start a hundred JVMs here, and a test that waits for something in vain
@@ -33,6 +34,18 @@ run() {
 why() {
   grep -E '^ *(--- FAIL: |panic: |FAIL	)|^ +[a-z0-9_]+_test\.go:[0-9]+: |^WARNING: DATA RACE' "$1" | grep -v 'the end of the log of' | cut -c1-600 | head -n 60
 }
+
+# Tests that start brokers do so by package test/harness; test/bench has a target of its own. What is
+# another program without the race detector is tested here, too.
+if [ $# -eq 0 ]; then
+  here=$("$go" list -m)
+  # shellcheck disable=SC2046 # names of packages
+  set -- $({
+    "$go" list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... |
+      awk -v harness="$here/test/harness" '{ for (i = 1; i <= NF; i++) if ($i == harness) print $1 }'
+    grep -rlE 'testing\.Short\(\)|^//go:build .*race' --include='*_test.go' . | xargs -r -n 1 dirname | sed "s#^\.#$here#"
+  } | grep -v '/test/bench$' | sort -u)
+fi
 
 if run "$log" -p 2 "$@"; then
   exit 0
