@@ -121,7 +121,7 @@ func TestSlowHeaders(t *testing.T) {
 	if _, err := io.WriteString(c, "GET /livez HTTP/1.1\r\nHost:"); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := io.ReadAll(c); err != nil {
+	if out, err := io.ReadAll(c); os.IsTimeout(err) { // on a slow machine what was sent may come late, and the end is a reset
 		t.Errorf("%q, %v", out, err)
 	}
 }

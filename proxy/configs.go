@@ -316,7 +316,15 @@ func (c *conn) incrementalAlterConfigs(r *request) (exchange, error) {
 	send := kmsg.Request(&rest)
 	merge := merger(func(resp *kmsg.IncrementalAlterConfigsResponse) *kmsg.IncrementalAlterConfigsResponse { return resp })
 	rules := c.p.readRules()
-	if s := rules.IncrementalAlterConfigs(&rest); s != nil {
+	s := rules.IncrementalAlterConfigs(&rest)
+	if s != nil {
+		if some, err := c.hide(r, &rules, s.Refused); err != nil {
+			return exchange{}, err
+		} else if some {
+			s = rules.IncrementalAlterConfigs(&rest)
+		}
+	}
+	if s != nil {
 		refused, send, merge = s.Refused, orNil(s.Rest), merger(s.Merge)
 	} else if len(mirrors) == 0 {
 		return r.forward(), nil

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cluster-mirroring/mirror-sidecar/readonly"
 )
 
 // TestUnseenMirrorTopics: who may not see a topic is not told that it is a mirror's.
@@ -65,6 +67,57 @@ func TestUnseenMirrorTopics(t *testing.T) {
 			if r := c.ask(cut).(*kmsg.DeleteRecordsResponse).Topics[0].Partitions[0]; r.ErrorCode != code {
 				t.Errorf("delete records: %+v", r)
 			}
+			replaced := kmsg.NewPtrAlterConfigsRequest()
+			replaced.Version = 2
+			replaced.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "m"}}
+			if r := c.ask(replaced).(*kmsg.AlterConfigsResponse).Resources[0]; r.ErrorCode != code || (r.ErrorMessage != nil) != told {
+				t.Errorf("alter configs: %+v", r)
+			}
+			altered := kmsg.NewPtrIncrementalAlterConfigsRequest()
+			altered.Version = 1
+			altered.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{
+				ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "m",
+				Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "max.message.bytes", Value: kmsg.StringPtr("1")}},
+			}}
+			if r := c.ask(altered).(*kmsg.IncrementalAlterConfigsResponse).Resources[0]; r.ErrorCode != code || (r.ErrorMessage != nil) != told {
+				t.Errorf("incremental alter configs: %+v", r)
+			}
+			moved := kmsg.NewPtrAlterReplicaLogDirsRequest()
+			moved.Version = 2
+			moved.Dirs = []kmsg.AlterReplicaLogDirsRequestDir{{Dir: "/d", Topics: []kmsg.AlterReplicaLogDirsRequestDirTopic{{Topic: "m", Partitions: []int32{0}}}}}
+			if r := c.ask(moved).(*kmsg.AlterReplicaLogDirsResponse).Topics[0].Partitions[0]; r.ErrorCode != code {
+				t.Errorf("alter replica log dirs: %+v", r)
+			}
 		})
+	}
+}
+
+// TestUnseenMirrorTopicsInTransactions: where read-only topics have an error of their own, it names them too.
+func TestUnseenMirrorTopicsInTransactions(t *testing.T) {
+	for _, seen := range []bool{true, false} {
+		b := startBroker(t, answers(t, func(req kmsg.Request) kmsg.Response {
+			resp := req.ResponseKind()
+			if r, ok := resp.(*kmsg.MetadataResponse); ok {
+				mt := kmsg.NewMetadataResponseTopic()
+				if mt.Topic = kmsg.StringPtr("m"); !seen {
+					mt.ErrorCode = errTopicAuthorization
+				}
+				r.Topics = append(r.Topics, mt)
+			}
+			return resp
+		}))
+		s := setup{view: newFakeView(mirrorPart("m", topicID(1), 0))}
+		s.cfg.ReadOnlyError = readonly.ReadOnlyTopic
+		_, addr := s.start(t, b)
+		req := kmsg.NewPtrAddPartitionsToTxnRequest()
+		req.Version, req.TransactionalID = 3, "t"
+		req.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "m", Partitions: []int32{0}}}
+		want := errTopicAuthorization
+		if seen {
+			want = int16(readonly.ReadOnlyTopic)
+		}
+		if p := dial(t, addr).ask(req).(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0]; p.ErrorCode != want {
+			t.Errorf("seen %v: %+v", seen, p)
+		}
 	}
 }

@@ -194,6 +194,13 @@ func (c *conn) addPartitionsToTxn(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.AddPartitionsToTxn(req)
+	if s != nil && rules.Code == readonly.ReadOnlyTopic { // the other code for it is what brokers refuse with
+		if some, err := c.hide(r, &rules, s.Refused); err != nil {
+			return exchange{}, err
+		} else if some {
+			s = rules.AddPartitionsToTxn(req)
+		}
+	}
 	c.p.nothingAdded.addition(req, s != nil)
 	if s == nil {
 		return r.forward(), nil
@@ -228,6 +235,13 @@ func (c *conn) alterReplicaLogDirs(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.AlterReplicaLogDirs(req)
+	if s != nil {
+		if some, err := c.hide(r, &rules, s.Refused); err != nil {
+			return exchange{}, err
+		} else if some {
+			s = rules.AlterReplicaLogDirs(req)
+		}
+	}
 	if s == nil {
 		return r.forward(), nil
 	}
@@ -308,6 +322,13 @@ func (c *conn) alterConfigs(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.AlterConfigs(req)
+	if s != nil {
+		if some, err := c.hide(r, &rules, s.Refused); err != nil {
+			return exchange{}, err
+		} else if some {
+			s = rules.AlterConfigs(req)
+		}
+	}
 	if s == nil {
 		return r.forward(), nil
 	}

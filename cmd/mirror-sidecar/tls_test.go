@@ -108,3 +108,52 @@ func TestCertificatesThatClientsAreRelayedUnder(t *testing.T) {
 		t.Errorf("anonymous: %v", err)
 	}
 }
+
+// TestOtherAuthoritiesAtTheVirtualListener: a broker's name in a certificate of an authority that is not trusted opens
+// no connection, also where none need be shown.
+func TestOtherAuthoritiesAtTheVirtualListener(t *testing.T) {
+	ca, stranger := pki.NewCA(t, "ca"), pki.NewCA(t, "ca") // the names prove nothing
+	dir := t.TempDir()
+	for _, auth := range []string{"requested", "required"} {
+		cfg, err := config.ParseSidecar(config.Properties{
+			"home.broker.bootstrap": "a:1", "controller.quorum.bootstrap.servers": "c:2", "virtual.listeners": "v:3",
+			"security.protocol": "SSL", "ssl.client.auth": auth, "mirror.replica.principals": "User:CN=broker",
+			"ssl.keystore.location":          pki.Write(t, dir, "own.pem", ca.Issue(t, pki.Subject{Name: "sidecar"}).Store),
+			"ssl.truststore.location":        pki.Write(t, dir, "trust.pem", ca.PEM()),
+			"upstream.ssl.keystore.location": pki.Write(t, dir, "clients.pem", ca.Issue(t, pki.Subject{Name: "clients"}).Store),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := cfg.VirtualTLS("INTERNAL").Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for by, want := range map[*pki.CA]bool{ca: true, stranger: false} {
+			cert := by.Issue(t, pki.Subject{Name: "broker"}).TLS(t)
+			here, there := net.Pipe()
+			client := tls.Client(there, &tls.Config{
+				RootCAs: ca.Pool(), ServerName: "sidecar", InsecureSkipVerify: true, // who is asked here is the client
+				GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil },
+			})
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer there.Close()
+				if client.HandshakeContext(t.Context()) == nil {
+					_, _ = client.Read(make([]byte, 1)) // until the server has said what it thinks of the certificate
+				}
+			}()
+			accepted := tls.Server(here, server)
+			err := accepted.HandshakeContext(t.Context())
+			here.Close()
+			<-done
+			if (err == nil) != want {
+				t.Errorf("%s, a certificate of the authority that is trusted: %v: %v", auth, want, err)
+			}
+			if err == nil && !cfg.ReplicaPrincipals.Has(accepted.ConnectionState().PeerCertificates[0]) {
+				t.Errorf("%s: a broker is not known by its certificate", auth)
+			}
+		}
+	}
+}
