@@ -14,6 +14,13 @@ func (c *conn) electLeaders(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.ElectLeaders(req, c.p.leaderless)
+	if s != nil && req.Topics != nil { // of a request for all, what is refused is not in the answer
+		if some, err := c.hide(r, &rules, s.Refused); err != nil {
+			return exchange{}, err
+		} else if some {
+			s = rules.ElectLeaders(req, c.p.leaderless)
+		}
+	}
 	if s == nil {
 		return r.forward(), nil
 	}
@@ -54,6 +61,13 @@ func (c *conn) clientTxnMarkers(r *request) (exchange, error) {
 	}
 	rules := c.p.readRules()
 	s := rules.WriteTxnMarkers(req)
+	if s != nil {
+		if some, err := c.hide(r, &rules, s.Refused); err != nil {
+			return exchange{}, err
+		} else if some {
+			s = rules.WriteTxnMarkers(req)
+		}
+	}
 	if s == nil {
 		return r.forward(), nil
 	}

@@ -88,6 +88,18 @@ func TestUnseenMirrorTopics(t *testing.T) {
 			if r := c.ask(moved).(*kmsg.AlterReplicaLogDirsResponse).Topics[0].Partitions[0]; r.ErrorCode != code {
 				t.Errorf("alter replica log dirs: %+v", r)
 			}
+			elected := kmsg.NewPtrElectLeadersRequest()
+			elected.Version, elected.ElectionType = 2, 1
+			elected.Topics = []kmsg.ElectLeadersRequestTopic{{Topic: "m", Partitions: []int32{0}}}
+			if r := c.ask(elected).(*kmsg.ElectLeadersResponse).Topics[0].Partitions[0]; r.ErrorCode != code || (r.ErrorMessage != nil) != told {
+				t.Errorf("elect leaders: %+v", r)
+			}
+			marked := kmsg.NewPtrWriteTxnMarkersRequest()
+			marked.Version = 1
+			marked.Markers = []kmsg.WriteTxnMarkersRequestMarker{{Topics: []kmsg.WriteTxnMarkersRequestMarkerTopic{{Topic: "m", Partitions: []int32{0}}}}}
+			if r := c.ask(marked).(*kmsg.WriteTxnMarkersResponse).Markers[0].Topics[0].Partitions[0]; r.ErrorCode != code {
+				t.Errorf("write markers: %+v", r)
+			}
 		})
 	}
 }
