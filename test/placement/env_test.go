@@ -339,6 +339,18 @@ func (e *env) copied(t *testing.T, topic string) {
 	})
 }
 
+// arrived returns when the destination shows an offset of partition 0.
+func (e *env) arrived(t *testing.T, topic string, offset int64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s has offset %d", topic, offset), func(ctx context.Context) error {
+		got, err := ends(ctx, e.proxied, topic)
+		if err == nil && got[0] <= offset {
+			err = fmt.Errorf("it ends at %d", got[0])
+		}
+		return err
+	})
+}
+
 // same fails the test unless the mirror is copied, equals its source, and all replicas are
 // the same.
 func (e *env) same(t *testing.T, topic string) {
