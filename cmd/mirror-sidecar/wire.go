@@ -199,22 +199,36 @@ func (r *front) insist(ctx context.Context, do func(ctx context.Context) error) 
 
 // findHome waits for the home broker, which may be starting as well.
 func findHome(ctx context.Context, cl *kgo.Client, image *metadata.Image, v ids.Virtual, clusterID string) (replica.Home, error) {
-	for {
+	return untilFound(ctx, func() (replica.Home, error) {
 		// A broker of another cluster is a mistake that no waiting mends, and one that its id
 		// does not show: most clusters have a broker 1.
 		id, err := clusterOf(ctx, cl)
-		if err == nil && id != clusterID {
+		switch {
+		case err != nil:
+			return replica.Home{}, err
+		case id != clusterID:
 			return replica.Home{}, &otherClusterError{home: id, controllers: clusterID}
 		}
-		var home replica.Home
-		if err == nil {
-			if home, err = replica.FindHome(ctx, cl, image, v); err == nil {
-				return home, nil
-			}
+		return replica.FindHome(ctx, cl, image, v)
+	})
+}
+
+// untilFound tries until it succeeds or the time is up, and says then what was wrong while there was time: of the
+// try that is cut off it is only known that it was.
+func untilFound(ctx context.Context, try func() (replica.Home, error)) (replica.Home, error) {
+	var why error
+	for {
+		home, err := try()
+		var wrong *otherClusterError
+		if err == nil || errors.As(err, &wrong) {
+			return home, err
+		}
+		if ctx.Err() == nil || why == nil {
+			why = err
 		}
 		select {
 		case <-ctx.Done():
-			return replica.Home{}, err
+			return replica.Home{}, why
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
