@@ -13,5 +13,5 @@ func TestMain(m *testing.M) {
 		plugins.Serve(canaryPlugin())
 		return
 	}
-	os.Exit(stack.Main(m))
+	os.Exit(withTable(func() int { return stack.Main(m) }))
 }
