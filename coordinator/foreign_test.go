@@ -138,3 +138,35 @@ func TestForeignRecords(t *testing.T) {
 	r.put(record{kind: kindMirror, mirror: "m", value: before})
 	same("and after its own")
 }
+
+// TestForeignRecordAfterANewerOne: what a newer sidecar has written, and this one does not understand, is
+// not replaced by what was so before it.
+func TestForeignRecordAfterANewerOne(t *testing.T) {
+	r := newRig(t)
+	r.mirrorTopic("c", Mirroring)
+	key, err := protocol.EncodeKey(protocol.MirrorKey{MirrorName: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := &kgo.Record{Topic: StateTopic, Key: key, Value: []byte{0, 99, 1}}
+	err = r.act(t.Context(), "m", func() error {
+		return transact(t.Context(), r.store.writers.get(0), []*kgo.Record{newer}, r.log)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.forge(&kgo.Record{Key: key, Value: []byte("forged")})
+	if err := r.store.Barrier(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	taken := r.store.foreign.records()
+	if len(taken) != 1 {
+		t.Fatalf("%d keys are taken", len(taken))
+	}
+	if err := r.restore(t.Context(), taken[0]); err == nil {
+		t.Error("it was written over")
+	}
+	if last := r.last()[string(key)]; string(last.Value) != "forged" {
+		t.Errorf("%q came after it", last.Value)
+	}
+}

@@ -61,6 +61,16 @@ func (m *misread) err() error {
 	return m.more
 }
 
+// errOf is about the record with a key, nil if that is understood.
+func (m *misread) errOf(key []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r, ok := m.keys[string(key)]; ok {
+		return r.error
+	}
+	return m.more
+}
+
 // replace forgets what was found in a partition, for what was found when it was read anew.
 func (m *misread) replace(partition int32, by *misread) {
 	m.mu.Lock()

@@ -99,6 +99,14 @@ func (c *Coordinator) restore(ctx context.Context, of record) error {
 		if has, err := c.store.foreign.has(of); err != nil || !has {
 			return err
 		}
+		// What a newer sidecar has written is not known here: what was known before is not the truth.
+		key, _, err := encodeRecord(of)
+		if err == nil {
+			err = c.store.misread.errOf(key)
+		}
+		if err != nil {
+			return err
+		}
 		of.value = c.view.valueOf(of)
 		return c.store.Put(ctx, of)
 	})
