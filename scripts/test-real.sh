@@ -3,8 +3,8 @@
 # packages at a time: nearly all of them start brokers. What failed is said once more at the end, in
 # short: sidecars' logs are long.
 #
-# A package that failed is run once more, alone, if there are few of them and it is early enough
-# for CI's limit. Two cores start a hundred JVMs here, and a test that waits for something in vain
+# A package that failed is run once more, alone, if there are few of them and there is time before
+# CI's limit. Two cores start a hundred JVMs here, and a test that waits for something in vain
 # once in a thousand runs is worth a look and not a red build. It is a look that nobody is spared:
 # FLAKY lines end the output and stay in build/reports/flaky.txt. Tests that look for records that
 # are lost, doubled or diverged after faults are not run again: one such record is one too many.
@@ -12,7 +12,7 @@ set -euo pipefail
 
 go=${GO:-go}
 timeout=${REAL_TIMEOUT:-20m}
-again_before=${AGAIN_BEFORE:-1350} # seconds since BEGUN
+limit=${LIMIT:-1720} # seconds from BEGUN on
 begun=${BEGUN:-$(date +%s)}
 most=3
 never='/test/(chaos|demo)( |$)'
@@ -56,15 +56,16 @@ echo "=== failed, in short"
 why "$log"
 
 count=$(wc -w <<<"$failed")
-elapsed=$(($(date +%s) - begun))
+took=$(awk -F'\t' '/^FAIL\t/ { sum += $3 } END { print int(sum) }' "$log")
+left=$((begun + limit - $(date +%s)))
 if ((count == 0)); then
   echo "=== no package's tests failed: see above"
   exit 1
 elif ((count > most)); then
   echo "=== $count packages failed: none is run again"
   exit 1
-elif ((elapsed > again_before)); then
-  echo "=== $elapsed seconds have passed: no package is run again"
+elif ((took > left)); then
+  echo "=== they took $took seconds, and $left are left: none is run again"
   exit 1
 elif grep -qE "$never" <<<"$failed"; then
   echo "=== one of them is never run again"
@@ -73,7 +74,7 @@ fi
 
 echo "=== once more, alone: $(tr '\n' ' ' <<<"$failed")"
 # shellcheck disable=SC2086 # names of packages
-if ! run "$reports/test-again.log" -p 1 $failed; then
+if ! run "$reports/test-again.log" -p 1 -timeout "${left}s" $failed; then
   echo "=== failed again, in short"
   why "$reports/test-again.log"
   exit 1
