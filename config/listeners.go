@@ -110,7 +110,8 @@ func inherit(own, from Properties) {
 	noSASL := own["security.protocol"] != "" && !protocolOf(own).SASL()
 	var taken []string
 	for _, group := range [][]string{keystoreKeys(), truststoreKeys()} {
-		if slices.ContainsFunc(group, func(k string) bool { return own[k] != "" }) {
+		// A type alone is no store.
+		if slices.ContainsFunc(group, func(k string) bool { return own[k] != "" && !strings.HasSuffix(k, ".type") }) {
 			taken = append(taken, group...)
 		}
 	}

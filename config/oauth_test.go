@@ -177,6 +177,10 @@ func TestOwnKeysAreTakenWhole(t *testing.T) {
 			own:  Properties{"sasl.jaas.config": "j"},
 			want: Properties{keyClientID: "", keyClientSecret: "", keyTokenURL: "https://h/t", "sasl.mechanism": "OAUTHBEARER"},
 		},
+		"types alone": {
+			own:  Properties{"ssl.truststore.type": "PEM", "ssl.keystore.type": "JKS"},
+			want: Properties{"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "inline", "ssl.keystore.type": "JKS", "ssl.keystore.location": "/a", "ssl.keystore.password": "p"},
+		},
 		"nothing": {own: Properties{}, want: from},
 	} {
 		t.Run(name, func(t *testing.T) {
