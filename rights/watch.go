@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cluster-mirroring/mirror-sidecar/periodic"
 )
 
 const (
@@ -30,10 +32,9 @@ type WatchConfig struct {
 // Watch looks again and again whether the sidecar has all the rights that it needs, so that one which
 // was never granted, or was taken away, is told before something fails for the want of it.
 type Watch struct {
-	cfg  WatchConfig
-	log  *slog.Logger
-	stop context.CancelFunc
-	done chan struct{}
+	*periodic.Loop
+	cfg WatchConfig
+	log *slog.Logger
 
 	mu      sync.Mutex // guards the following
 	missing string
@@ -42,37 +43,9 @@ type Watch struct {
 
 // NewWatch returns a watch that does not look yet.
 func NewWatch(cfg WatchConfig, log *slog.Logger) *Watch {
-	return &Watch{cfg: cfg, log: log, stop: func() {}, done: make(chan struct{})}
-}
-
-// Start looks in the background until Stop.
-func (w *Watch) Start(ctx context.Context) error {
-	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-	go func() {
-		defer close(w.done)
-		tick := time.NewTicker(w.cfg.Every)
-		defer tick.Stop()
-		for {
-			w.look(ctx)
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return nil
-}
-
-// Stop ends the looking.
-func (w *Watch) Stop(ctx context.Context) error {
-	w.stop()
-	select {
-	case <-w.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	w := &Watch{cfg: cfg, log: log}
+	w.Loop = periodic.New(cfg.Every, w.look)
+	return w
 }
 
 func (w *Watch) look(ctx context.Context) {
