@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -92,16 +91,12 @@ func (f *foreign) records() []record {
 	return out
 }
 
-// has tells whether a foreign record has the key of r still.
-func (f *foreign) has(r record) (bool, error) {
-	key, _, err := encodeRecord(r)
-	if err != nil {
-		return false, fmt.Errorf("state topic: encode: %w", err)
-	}
+// has tells whether a foreign record has a key still.
+func (f *foreign) has(key []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, has := f.keys[string(key)]
-	return has, nil
+	return has
 }
 
 // clear forgets what a topic that was deleted held.

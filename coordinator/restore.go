@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -94,17 +95,17 @@ func (r *Restorer) restore(ctx context.Context) (done bool) {
 
 // restore writes what the view has under the key of a record: nothing, if it has none.
 func (c *Coordinator) restore(ctx context.Context, of record) error {
+	key, _, err := encodeRecord(of)
+	if err != nil {
+		return fmt.Errorf("state topic: encode: %w", err)
+	}
 	return c.act(ctx, of.coordinatorKey(), func() error {
 		// It may have been written meanwhile, by whatever changed it.
-		if has, err := c.store.foreign.has(of); err != nil || !has {
-			return err
+		if !c.store.foreign.has(key) {
+			return nil
 		}
 		// What a newer sidecar has written is not known here: what was known before is not the truth.
-		key, _, err := encodeRecord(of)
-		if err == nil {
-			err = c.store.misread.errOf(key)
-		}
-		if err != nil {
+		if err := c.store.misread.errOf(key); err != nil {
 			return err
 		}
 		of.value = c.view.valueOf(of)

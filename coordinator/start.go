@@ -58,14 +58,7 @@ func (c *Coordinator) startTopics(ctx context.Context, r startRequest) ([]TopicR
 	if err := c.act(ctx, r.mirror, func() error { return nil }); err != nil {
 		return nil, err
 	}
-	m, err := c.mirror(r.mirror)
-	if err != nil {
-		return nil, err
-	}
-	if m.Configs, err = c.withPatterns(m, r, nil); err != nil {
-		return nil, err
-	}
-	src, cfg, err := c.sourceOf(ctx, m)
+	m, src, cfg, err := c.sourceToStart(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -183,20 +176,27 @@ func (c *Coordinator) startMeans(ctx context.Context, r startRequest) ([]string,
 	if err := c.barrier(ctx, r.mirror); err != nil {
 		return nil, asError(err, kerr.CoordinatorNotAvailable.Code)
 	}
-	m, err := c.mirror(r.mirror)
-	if err != nil {
-		return nil, err
-	}
-	if m.Configs, err = c.withPatterns(m, r, nil); err != nil {
-		return nil, err
-	}
-	src, cfg, err := c.sourceOf(ctx, m)
+	m, src, cfg, err := c.sourceToStart(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
 	names, _, err := namesToStart(ctx, src, cfg, m, r)
 	return names, err
+}
+
+// sourceToStart opens the source of the mirror that a start is for, and returns the mirror as it would be with
+// the start's patterns.
+func (c *Coordinator) sourceToStart(ctx context.Context, r startRequest) (Mirror, Source, *config.Mirror, error) {
+	m, err := c.mirror(r.mirror)
+	if err != nil {
+		return m, nil, nil, err
+	}
+	if m.Configs, err = c.withPatterns(m, r, nil); err != nil {
+		return m, nil, nil, err
+	}
+	src, cfg, err := c.sourceOf(ctx, m)
+	return m, src, cfg, err
 }
 
 // withPatterns returns a mirror's configuration with a start's patterns in it, checked.
